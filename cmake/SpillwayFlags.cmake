@@ -1,0 +1,35 @@
+# One interface target that carries what every translation unit of the project is compiled with.
+
+add_library(spillway_flags INTERFACE)
+target_include_directories(spillway_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_features(spillway_flags INTERFACE cxx_std_20)
+target_compile_options(spillway_flags INTERFACE
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
+    -Woverloaded-virtual -Wnull-dereference -Werror
+    # Contraction would make the same source give other bits on another instruction set.
+    -ffp-contract=off)
+# g++ 12 reports false positives of this one inside its own library when optimising.
+target_compile_options(spillway_flags INTERFACE -Wno-null-dereference)
+
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g")
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
+
+if(SPILLWAY_SANITIZE)
+    # Instrumented code makes g++ 12 see uninitialised values where there are none.
+    target_compile_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE} -fno-omit-frame-pointer
+                           -Wno-error=maybe-uninitialized)
+    target_link_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE})
+    if(SPILLWAY_SANITIZE MATCHES "undefined")
+        target_compile_options(spillway_flags INTERFACE -fno-sanitize-recover=undefined)
+    endif()
+endif()
+
+# spillway_layer(NAME SOURCES ... DEPENDS ...): the static library `spillway_NAME`, alias
+# `spillway::NAME`, of one layer.
+function(spillway_layer name)
+    cmake_parse_arguments(LAYER "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+    add_library(spillway_${name} STATIC ${LAYER_SOURCES})
+    add_library(spillway::${name} ALIAS spillway_${name})
+    target_link_libraries(spillway_${name} PUBLIC ${LAYER_DEPENDS} PRIVATE spillway_flags ${LAYER_PRIVATE_DEPENDS})
+    target_include_directories(spillway_${name} PUBLIC ${CMAKE_SOURCE_DIR})
+endfunction()
