@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "nvme/io_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "nvme/detail/io_dispatcher.h"
+#include "nvme/detail/request_state.h"
+
+namespace spillway::nvme {
+
+namespace {
+
+// The kernel moves no more in one call, and io_uring's length field has 32 bits.
+constexpr std::size_t kernel_limit_bytes = 0x7ffff000;
+
+IoResult refuse(int error, std::string context) {
+    IoResult result;
+    result.error = std::error_code(error, std::generic_category());
+    result.context = std::move(context);
+    return result;
+}
+
+std::string misaligned(const IoRequest& request, const char* what, std::uint64_t found,
+                       std::size_t needed) {
+    return fmt::format(
+        "direct I/O on {} refused: {} {:#x} ({} bytes at offset {}) is not a "
+        "multiple of {}; align it or open the file buffered",
+        request.file->path().string(), what, found, request.length_bytes, request.offset_bytes,
+        needed);
+}
+
+/// Every machine refuses what the strictest one would, so this does not ask the kernel.
+IoResult check_alignment(const IoRequest& request) {
+    const IoAlignment needed = request.file->alignment();
+    const auto address = reinterpret_cast<std::uintptr_t>(request.data);
+    if (address % needed.memory_bytes != 0)
+        return refuse(EINVAL, misaligned(request, "memory address", address, needed.memory_bytes));
+    if (request.offset_bytes % needed.offset_bytes != 0)
+        return refuse(EINVAL,
+                      misaligned(request, "offset", request.offset_bytes, needed.offset_bytes));
+    if (request.length_bytes % needed.offset_bytes != 0)
+        return refuse(EINVAL,
+                      misaligned(request, "length", request.length_bytes, needed.offset_bytes));
+    return {};
+}
+
+IoResult check(const IoRequest& request) {
+    if (request.file == nullptr || request.file->descriptor() < 0)
+        return refuse(EINVAL, "an I/O request names no open file");
+    if (request.operation == IoOperation::flush || request.length_bytes == 0)
+        return {};
+    if (request.data == nullptr)
+        return refuse(EINVAL, fmt::format("an I/O request of {} bytes on {} has no memory",
+                                          request.length_bytes, request.file->path().string()));
+    constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
+    if (request.offset_bytes > largest || request.length_bytes > largest - request.offset_bytes)
+        return refuse(EINVAL, fmt::format("{} bytes at offset {} of {} end beyond the largest "
+                                          "offset, {}",
+                                          request.length_bytes, request.offset_bytes,
+                                          request.file->path().string(), largest));
+    return request.file->is_direct() ? check_alignment(request) : IoResult{};
+}
+
+IoQueue::Options checked(IoQueue::Options options) {
+    if (options.depth == 0 || options.max_operation_bytes == 0)
+        throw std::invalid_argument(
+            fmt::format("an I/O queue needs a depth and an operation size of at least 1; it was "
+                        "given {} and {} bytes",
+                        options.depth, options.max_operation_bytes));
+    options.max_operation_bytes = std::min(options.max_operation_bytes, kernel_limit_bytes);
+    return options;
+}
+
+}  // namespace
+
+struct IoTicket::State : detail::RequestState {};
+
+IoTicket::IoTicket(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
+
+IoTicket::IoTicket(IoTicket&&) noexcept = default;
+
+IoTicket::~IoTicket() {
+    if (state_)
+        wait();
+}
+
+IoTicket& IoTicket::operator=(IoTicket&& other) noexcept {
+    if (this != &other) {
+        if (state_)
+            wait();
+        state_ = std::move(other.state_);
+    }
+    return *this;
+}
+
+bool IoTicket::done() const noexcept {
+    return !state_ || state_->is_done();
+}
+
+IoResult IoTicket::wait() {
+    if (!state_)
+        return {};
+    if (!state_->is_done()) {
+        if (state_->owner != ::getpid())
+            return refuse(EPERM,
+                          "the request belongs to the process this one was forked from; "
+                          "only that process can wait for it");
+        state_->wait();
+    }
+    return state_->result;
+}
+
+class IoQueue::Impl {
+  public:
+    Impl(std::unique_ptr<IoBackend> backend, Options options)
+        : dispatcher(std::move(backend), options) {}
+
+    const pid_t owner = ::getpid();
+    detail::IoDispatcher dispatcher;
+};
+
+IoQueue::IoQueue(std::unique_ptr<IoBackend> backend, Options options) {
+    options = checked(options);
+    if (!backend)
+        throw std::invalid_argument("an I/O queue needs a backend");
+    impl_ = std::make_unique<Impl>(std::move(backend), options);
+}
+
+IoQueue::~IoQueue() {
+    // A forked child has neither the queue's thread nor its ring: the copy is left alone, on
+    // purpose.
+    if (impl_->owner != ::getpid())
+        static_cast<void>(impl_.release());
+}
+
+IoTicket IoQueue::submit(const IoRequest& request) {
+    auto state = std::make_shared<IoTicket::State>();
+    state->request = request;
+    state->owner = impl_->owner;
+    if (impl_->owner != ::getpid())
+        state->result = refuse(EPERM,
+                               "the I/O queue belongs to the process this one was forked "
+                               "from; make a queue of your own in the child");
+    else
+        state->result = check(request);
+    const bool is_empty = request.operation != IoOperation::flush && request.length_bytes == 0;
+    if (!state->result.ok() || is_empty)
+        state->finish();
+    else
+        impl_->dispatcher.submit(state);
+    return IoTicket(std::move(state));
+}
+
+IoStatistics IoQueue::statistics() const {
+    return impl_->dispatcher.statistics();
+}
+
+std::string_view IoQueue::backend_name() const noexcept {
+    return impl_->dispatcher.backend_name();
+}
+
+}  // namespace spillway::nvme

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "nvme/io_backend.h"
+#include "nvme/io_request.h"
+
+namespace spillway::nvme {
+
+class IoQueue;
+
+/// The right to learn how one request ended. Move-only. A ticket that is destroyed unwaited waits
+/// first: memory never outlives its request.
+class IoTicket {
+  public:
+    IoTicket() noexcept = default;  ///< empty: done, successful, 0 bytes
+    ~IoTicket();
+    IoTicket(IoTicket&&) noexcept;
+    IoTicket& operator=(IoTicket&&) noexcept;
+    IoTicket(const IoTicket&) = delete;
+    IoTicket& operator=(const IoTicket&) = delete;
+
+    [[nodiscard]] bool done() const noexcept;
+    /// Blocks until the request has ended; may be called again and gives the same result.
+    IoResult wait();
+
+  private:
+    friend class IoQueue;
+    struct State;
+    explicit IoTicket(std::shared_ptr<State> state) noexcept;
+    std::shared_ptr<State> state_;
+};
+
+/// Counters since construction; a consistent snapshot.
+struct IoStatistics {
+    std::uint64_t read_bytes = 0;
+    std::uint64_t written_bytes = 0;
+    std::uint64_t requests = 0;
+    std::uint64_t flushes = 0;
+    double read_busy_s = 0;   ///< time with at least one read in flight
+    double write_busy_s = 0;  ///< time with at least one write in flight
+};
+
+/// Splits requests into operations of at most `max_operation_bytes`, keeps at most `depth` of them in
+/// flight, finishes short transfers at an aligned point, checks every result and retries EINTR and
+/// EAGAIN. 0 bytes from a write, or end of file inside a read, is an error. A request that breaks the
+/// file's alignment is refused (EINVAL, with the misaligned value) before the kernel sees it, on every
+/// machine alike. submit() may be called from any thread and never blocks on the drive; requests beyond
+/// `depth` wait inside, in order. A process that forked must not use the parent's queue: submit()
+/// refuses then. The destructor waits for everything in flight.
+class IoQueue {
+  public:
+    struct Options {
+        std::size_t depth = 32;
+        std::size_t max_operation_bytes = std::size_t{1} << 20;
+    };
+
+    IoQueue(std::unique_ptr<IoBackend> backend, Options options);
+    ~IoQueue();
+    IoQueue(const IoQueue&) = delete;  // requests in flight point at it
+    IoQueue& operator=(const IoQueue&) = delete;
+
+    [[nodiscard]] IoTicket submit(const IoRequest& request);
+    [[nodiscard]] IoStatistics statistics() const;
+    [[nodiscard]] std::string_view backend_name() const noexcept;
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace spillway::nvme
