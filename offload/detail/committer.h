@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "offload/commit_log.h"
+#include "offload/detail/fused_update.h"
+#include "offload/detail/host_planes.h"
+#include "offload/detail/tile_store.h"
+#include "offload/offload_engine.h"
+#include "offload/state_folder.h"
+
+namespace spillway::offload::detail {
+
+/// Makes commits: writes what rests in host memory to the copies that the last commit does not name,
+/// flushes, then has the log name the whole. Used by one thread at a time.
+class Committer {
+  public:
+    struct Context {
+        CommitLog& log;
+        StateFolder& folder;
+        TileStore& store;
+        const HostPlanes& planes;
+        const OffloadPlan& plan;
+        FusedUpdate& threads;
+        Durability durability;
+    };
+    Committer(const Context& context, std::size_t tensors);
+
+    /// Takes up where a recovered commit stands.
+    void load(const CommitTable& table);
+    /// Before the first overwrite of an update: without two copies the newest record becomes dirty.
+    void before_update();
+    /// All tensors have seen one more update.
+    void after_update();
+    void commit(const CommitNote& note, std::uint64_t update);
+    /// Nothing in host memory differs from the drive (after initialisation wrote both).
+    void mark_written() noexcept { resident_changed_ = false; }
+
+    [[nodiscard]] const std::vector<std::uint64_t>& tensor_steps() const noexcept { return tensor_steps_; }
+    [[nodiscard]] std::uint64_t commit_bytes() const noexcept { return commit_bytes_.load(); }
+    [[nodiscard]] std::uint64_t commits() const noexcept { return commits_.load(); }
+    [[nodiscard]] double wall_s() const noexcept { return static_cast<double>(wall_ns_.load()) * 1e-9; }
+
+  private:
+    void write_resident_planes();
+    PendingIo write_plane(Plane plane, std::uint64_t chunk, std::vector<std::uint64_t>& checksums);
+
+    Context context_;
+    std::vector<std::uint64_t> tensor_steps_;
+    std::uint64_t last_sequence_ = 0;  ///< 0: none yet
+    bool resident_changed_ = true;
+    bool dirty_ = false;
+    std::atomic<std::uint64_t> commit_bytes_{0};
+    std::atomic<std::uint64_t> commits_{0};
+    std::atomic<std::uint64_t> wall_ns_{0};
+};
+
+}  // namespace spillway::offload::detail

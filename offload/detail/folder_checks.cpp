@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/detail/folder_checks.h"
+
+#include <string_view>
+#include <system_error>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "offload/state_folder.h"
+
+namespace spillway::offload::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string_view kind_of(fs::file_type type) {
+    switch (type) {
+        case fs::file_type::regular:
+            return "a file";
+        case fs::file_type::block:
+        case fs::file_type::character:
+            return "a device node";
+        case fs::file_type::fifo:
+            return "a pipe";
+        case fs::file_type::socket:
+            return "a socket";
+        default:
+            return "no folder";
+    }
+}
+
+fs::file_type type_of(const fs::path& path, std::string_view what) {
+    std::error_code error;
+    const auto status = fs::status(path, error);
+    if (status.type() == fs::file_type::none)
+        throw FolderRefused(
+            fmt::format("{} {} cannot be reached: {}", what, path.string(), error.message()));
+    return status.type();
+}
+
+/// As the process's effective user, which is who will write.
+void check_writable(const fs::path& folder, std::string_view what) {
+    if (::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+        throw FolderRefused(
+            fmt::format("{} {} cannot be written to: {}; needed is a folder with write permission",
+                        what, folder.string(), std::generic_category().message(errno)));
+}
+
+void check_is_folder(const fs::path& path, fs::file_type type, std::string_view what) {
+    if (type != fs::file_type::directory)
+        throw FolderRefused(fmt::format("{} {} is {}; needed is a folder on a file system", what,
+                                        path.string(), kind_of(type)));
+}
+
+}  // namespace
+
+fs::path absolute_path(const fs::path& path) {
+    if (path.empty())
+        throw FolderRefused("an empty path was given for a folder");
+    auto normal = fs::absolute(path).lexically_normal();
+    return normal.has_filename() ? normal : normal.parent_path();  // "/a/b/" names /a/b
+}
+
+fs::path check_fresh_out(const fs::path& out) {
+    constexpr std::string_view what = "the output folder";
+    const auto path = absolute_path(out);
+    auto existing = path;
+    auto type = type_of(existing, what);
+    while (type == fs::file_type::not_found && existing.has_relative_path()) {
+        existing = existing.parent_path();
+        type = type_of(existing, what);
+    }
+    check_is_folder(existing, type,
+                    existing == path ? what : "the folder above the output folder,");
+    if (existing == path && !fs::is_empty(path)) {
+        const auto found = fs::directory_iterator(path)->path().filename();
+        throw FolderRefused(fmt::format(
+            "the output folder {} is not empty (it holds '{}'); give a new or empty folder, or "
+            "--resume to go on with the run in it",
+            path.string(), found.string()));
+    }
+    check_writable(existing, existing == path ? what : "the folder above the output folder,");
+    return path;
+}
+
+fs::path check_nvme(const fs::path& nvme) {
+    constexpr std::string_view what = "the --nvme folder";
+    const auto path = absolute_path(nvme);
+    const auto type = type_of(path, what);
+    if (type == fs::file_type::not_found)
+        throw FolderRefused(
+            fmt::format("{} {} does not exist; create it on the drive that is to hold the state",
+                        what, path.string()));
+    check_is_folder(path, type, what);
+    check_writable(path, what);
+    return fs::canonical(path);
+}
+
+}  // namespace spillway::offload::detail

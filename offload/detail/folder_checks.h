@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <filesystem>
+
+/// Checks of what a user names on the command line, before anything is written. All throw
+/// FolderRefused with a sentence that names the path, what it is and what is needed.
+namespace spillway::offload::detail {
+
+/// Absolute, without "." and "..". Does not look at the disk.
+[[nodiscard]] std::filesystem::path absolute_path(const std::filesystem::path& path);
+
+/// `out` as an absolute path: missing (with a writable folder above it) or an empty writable
+/// folder.
+[[nodiscard]] std::filesystem::path check_fresh_out(const std::filesystem::path& out);
+
+/// `nvme` with links resolved: an existing writable folder.
+[[nodiscard]] std::filesystem::path check_nvme(const std::filesystem::path& nvme);
+
+}  // namespace spillway::offload::detail

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/detail/host_planes.h"
+
+namespace spillway::offload::detail {
+
+HostPlanes::HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedger& ledger) {
+    const auto chunk_tiles = [&](std::uint64_t chunk) {
+        return static_cast<std::size_t>(plan.chunk_range(chunk, tiles).size());
+    };
+    std::size_t bytes = 0;
+    for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+        for (const auto plane : all_planes)
+            bytes += plan.resident[index_of(plane)][chunk] != 0 ? chunk_tiles(chunk) * tile_bytes(plane) : 0;
+        bytes += plan.gradient_resident[chunk] != 0 ? chunk_tiles(chunk) * gradient_tile_bytes : 0;
+    }
+    arena_ = ledger.arena("resident planes", bytes);
+
+    ArenaCutter cutter(arena_.bytes());
+    gradients_.resize(plan.chunks, nullptr);
+    for (const auto plane : all_planes)
+        planes_[index_of(plane)].resize(plan.chunks, nullptr);
+    for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+        for (const auto plane : all_planes) {
+            if (plan.resident[index_of(plane)][chunk] != 0)
+                planes_[index_of(plane)][chunk] = cutter.cut(chunk_tiles(chunk) * tile_bytes(plane));
+        }
+        if (plan.gradient_resident[chunk] != 0)
+            gradients_[chunk] = reinterpret_cast<float*>(cutter.cut(chunk_tiles(chunk) * gradient_tile_bytes));
+    }
+}
+
+}  // namespace spillway::offload::detail

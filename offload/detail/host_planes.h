@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "nvme/huge_page_arena.h"
+#include "offload/detail/memory_ledger.h"
+#include "offload/plan.h"
+
+namespace spillway::offload::detail {
+
+/// The chunk planes and waiting gradients that live in host memory for the whole run. Addresses never
+/// change; who may touch what when is the chunk board's business.
+class HostPlanes {
+  public:
+    HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedger& ledger);
+
+    /// The resident plane of a chunk, or null if it lives on the drive.
+    [[nodiscard]] std::byte* plane(Plane plane, std::uint64_t chunk) const noexcept {
+        return planes_[index_of(plane)][chunk];
+    }
+    /// The place where a chunk's gradient waits, or null if it is put together elsewhere. Starts as zeros.
+    [[nodiscard]] float* gradient(std::uint64_t chunk) const noexcept { return gradients_[chunk]; }
+
+  private:
+    nvme::HugePageArena arena_;
+    std::array<std::vector<std::byte*>, all_planes.size()> planes_;
+    std::vector<float*> gradients_;
+};
+
+}  // namespace spillway::offload::detail

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/detail/manifest.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "offload/detail/durable_files.h"
+
+namespace spillway::offload::detail {
+namespace {
+
+using Json = nlohmann::ordered_json;  // keeps the order in which a person reads it best
+
+constexpr std::uint64_t format_version = 1;
+
+[[noreturn]] void refuse(const std::string& what) {
+    throw FolderRefused(what);
+}
+
+/// A JSON object in which every field must be asked for, and none may be left.
+class Fields {
+  public:
+    Fields(const Json& object, std::string where, std::initializer_list<const char*> known)
+        : object_(object), where_(std::move(where)) {
+        if (!object.is_object())
+            refuse(fmt::format("{} is not a JSON object", where_));
+        for (const auto& [key, value] : object.items()) {
+            if (std::find(known.begin(), known.end(), key) == known.end())
+                refuse(
+                    fmt::format("{} has an unknown field '{}'; it was written by another Spillway",
+                                where_, key));
+        }
+    }
+    [[nodiscard]] const Json& at(const char* key) const {
+        const auto found = object_.find(key);
+        if (found == object_.end())
+            refuse(fmt::format("{} lacks the field '{}'", where_, key));
+        return *found;
+    }
+    [[nodiscard]] std::string text(const char* key) const {
+        const auto& value = at(key);
+        if (!value.is_string())
+            wrong(key, "a string");
+        return value.get<std::string>();
+    }
+    [[nodiscard]] std::uint64_t number(const char* key,
+                                       std::uint64_t limit = ~std::uint64_t{0}) const {
+        const auto& value = at(key);
+        if (!value.is_number_unsigned() || value.get<std::uint64_t>() > limit)
+            wrong(key, fmt::format("a whole number from 0 to {}", limit));
+        return value.get<std::uint64_t>();
+    }
+    [[noreturn]] void wrong(const char* key, const std::string& needed) const {
+        refuse(fmt::format("{}: the field '{}' is {}, needed is {}", where_, key,
+                           at(key).dump().substr(0, 80), needed));
+    }
+
+  private:
+    const Json& object_;
+    std::string where_;
+};
+
+Json tensor_json(const TensorSpec& tensor) {
+    return {{"name", tensor.name},
+            {"shape", tensor.shape},
+            {"group", tensor.group},
+            {"contributions", tensor.contributions}};
+}
+
+TensorSpec parse_tensor(const Json& json, std::size_t index) {
+    const Fields fields(json, fmt::format("tensor {}", index),
+                        {"name", "shape", "group", "contributions"});
+    constexpr std::uint64_t most = ~std::uint32_t{0};
+    TensorSpec tensor{
+        .name = fields.text("name"),
+        .shape = {},
+        .group = static_cast<std::uint32_t>(fields.number("group", most)),
+        .contributions = static_cast<std::uint32_t>(fields.number("contributions", most))};
+    const auto& shape = fields.at("shape");
+    if (!shape.is_array())
+        fields.wrong("shape", "an array");
+    for (const auto& extent : shape) {
+        if (!extent.is_number_unsigned())
+            fields.wrong("shape", "an array of whole numbers");
+        tensor.shape.push_back(extent.get<std::uint64_t>());
+    }
+    return tensor;
+}
+
+std::vector<TensorSpec> parse_tensors(const Json& json) {
+    if (!json.is_array())
+        refuse("the field 'tensors' is not an array");
+    std::vector<TensorSpec> tensors;
+    for (const auto& tensor : json)
+        tensors.push_back(parse_tensor(tensor, tensors.size()));
+    try {
+        static_cast<void>(ElementOrder(tensors));
+    } catch (const std::invalid_argument& error) {
+        refuse(error.what());
+    }
+    return tensors;
+}
+
+RunId parse_run(const std::string& text) {
+    try {
+        return RunId::parse(text);
+    } catch (const std::invalid_argument& error) {
+        refuse(error.what());
+    }
+}
+
+/// Only places that create() makes, so that nothing else can ever be opened or removed by a
+/// manifest.
+std::filesystem::path parse_extents(const std::string& text, const RunId& run,
+                                    const std::filesystem::path& state_folder) {
+    if (text == inner_extents_name)
+        return state_folder / inner_extents_name;
+    std::filesystem::path path(text);
+    if (!path.is_absolute() || path.lexically_normal() != path || path.filename() != run.text() ||
+        path.parent_path().filename() != StateFolder::extents_name)
+        refuse(fmt::format(
+            "the field 'extents' is '{}', needed is '{}' or an absolute path that ends in '{}/{}'",
+            text, inner_extents_name, StateFolder::extents_name, run.text()));
+    return path;
+}
+
+Manifest parse_fields(const Json& json, const std::filesystem::path& state_folder) {
+    if (json.is_object() && json.contains("format_version") &&
+        json["format_version"] != format_version)
+        refuse(fmt::format(
+            "its format version is {}; this Spillway reads {}: use the Spillway that wrote it",
+            json["format_version"].dump(), format_version));
+    const Fields fields(
+        json, "the manifest",
+        {"format_version", "run", "generation", "durability", "extents", "tensors", "settings"});
+    static_cast<void>(fields.at("format_version"));
+    Manifest manifest;
+    manifest.run = parse_run(fields.text("run"));
+    manifest.generation = fields.number("generation");
+    manifest.durability = fields.text("durability");
+    if (manifest.durability != "on" && manifest.durability != "off")
+        fields.wrong("durability", "\"on\" or \"off\"");
+    manifest.extents_folder = parse_extents(fields.text("extents"), manifest.run, state_folder);
+    manifest.tensors = parse_tensors(fields.at("tensors"));
+    if (!fields.at("settings").is_object())
+        fields.wrong("settings", "a JSON object");
+    manifest.client_settings = fields.at("settings").dump();
+    return manifest;
+}
+
+Json parse_settings(std::string_view settings) {
+    auto json = Json::parse(settings, nullptr, false);
+    if (!json.is_object())
+        throw std::invalid_argument(fmt::format(
+            "the run's settings must be a JSON object; they are '{}'", settings.substr(0, 80)));
+    return json;
+}
+
+}  // namespace
+
+std::string manifest_text(const Manifest& manifest, const std::filesystem::path& state_folder) {
+    const bool inside = manifest.extents_folder == state_folder / inner_extents_name;
+    Json json{{"format_version", format_version},
+              {"run", manifest.run.text()},
+              {"generation", manifest.generation},
+              {"durability", manifest.durability},
+              {"extents", inside ? inner_extents_name : manifest.extents_folder.string()},
+              {"tensors", Json::array()},
+              {"settings", parse_settings(manifest.client_settings)}};
+    for (const auto& tensor : manifest.tensors)
+        json["tensors"].push_back(tensor_json(tensor));
+    try {
+        return json.dump(1) + "\n";
+    } catch (const Json::type_error&) {
+        throw std::invalid_argument(fmt::format(
+            "a tensor's name or the path {} is not UTF-8; the manifest can only hold UTF-8",
+            manifest.extents_folder.string()));
+    }
+}
+
+Manifest parse_manifest(std::string_view text, const std::filesystem::path& state_folder) {
+    const auto json = Json::parse(text, nullptr, false);
+    if (json.is_discarded())
+        refuse("it is not valid JSON (damaged or cut short)");
+    return parse_fields(json, state_folder);
+}
+
+Manifest read_manifest(const std::filesystem::path& state_folder, const char* name) {
+    const auto path = state_folder / name;
+    try {
+        return parse_manifest(read_text(path, manifest_limit_bytes), state_folder);
+    } catch (const std::runtime_error& error) {
+        throw FolderRefused(fmt::format("cannot use {}: {}", path.string(), error.what()));
+    }
+}
+
+std::string normalised_settings(std::string_view settings) {
+    return parse_settings(settings).dump();
+}
+
+}  // namespace spillway::offload::detail

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/detail/update_pipeline.h"
+
+#include <utility>
+
+namespace spillway::offload::detail {
+
+UpdatePipeline::UpdatePipeline(const Context& context, std::vector<std::uint64_t> chunk_order, MemoryLedger& ledger)
+    : context_(context), chunk_order_(std::move(chunk_order)), slots_(context.plan.pipeline_slots) {
+    const auto chunk_tiles = static_cast<std::size_t>(context_.plan.chunk_tiles);
+    std::array<bool, all_planes.size()> any_staged{};
+    bool any_spilled = false;
+    for (std::uint64_t chunk = 0; chunk < context_.plan.chunks; ++chunk) {
+        for (const auto plane : all_planes)
+            any_staged[index_of(plane)] |= staged(plane, chunk);
+        any_spilled |= context_.spill != nullptr && context_.planes.gradient(chunk) == nullptr;
+    }
+    std::size_t slot_bytes = any_spilled ? chunk_tiles * gradient_tile_bytes : 0;
+    for (const auto plane : all_planes)
+        slot_bytes += any_staged[index_of(plane)] ? chunk_tiles * tile_bytes(plane) : 0;
+    arena_ = ledger.arena("update staging", slots_.size() * slot_bytes);
+    ArenaCutter cutter(arena_.bytes());
+    for (std::size_t index = slots_.size(); index-- > 0;) {
+        auto& slot = slots_[index];
+        for (const auto plane : all_planes) {
+            slot.checksums[index_of(plane)].resize(chunk_tiles);
+            if (any_staged[index_of(plane)])
+                slot.buffers[index_of(plane)] = cutter.cut(chunk_tiles * tile_bytes(plane));
+        }
+        if (any_spilled)
+            slot.gradient = cutter.cut(chunk_tiles * gradient_tile_bytes);
+        free_slots_.push_back(index);
+    }
+    thread_ = std::thread([this] {
+        try {
+            run();
+        } catch (...) {
+            context_.monitor.poison(std::current_exception());
+        }
+    });
+}
+
+UpdatePipeline::~UpdatePipeline() {
+    {
+        const auto lock = context_.monitor.lock();
+        stopping_ = true;
+        context_.monitor.notify();
+    }
+    thread_.join();
+}
+
+void UpdatePipeline::start() {
+    const auto lock = context_.monitor.lock();
+    started_ = true;
+    context_.monitor.notify();
+}
+
+void UpdatePipeline::begin_update(UpdateCoefficients coefficients, std::uint64_t version) {
+    const auto lock = context_.monitor.lock();
+    commands_.emplace_back(Update{std::move(coefficients), version});
+    updating_ = true;
+    context_.monitor.notify();
+}
+
+void UpdatePipeline::request_commit(CommitNote note, std::uint64_t version) {
+    const auto lock = context_.monitor.lock();
+    commands_.emplace_back(Commit{std::move(note), version});
+    context_.monitor.notify();
+}
+
+void UpdatePipeline::wait_updated() {
+    auto lock = context_.monitor.lock();
+    context_.monitor.wait(lock, [&] { return !updating_; });
+}
+
+void UpdatePipeline::wait_idle() {
+    auto lock = context_.monitor.lock();
+    context_.monitor.wait(lock, [&] { return commands_.empty() && !busy_; });
+}
+
+std::optional<UpdatePipeline::Command> UpdatePipeline::next_command() {
+    auto lock = context_.monitor.lock();
+    busy_ = false;
+    context_.monitor.notify();
+    context_.monitor.wait(lock, [&] { return stopping_ || !commands_.empty(); });
+    if (stopping_)
+        return std::nullopt;
+    auto command = std::move(commands_.front());
+    commands_.pop_front();
+    busy_ = true;
+    return command;
+}
+
+void UpdatePipeline::run() {
+    {
+        auto lock = context_.monitor.lock();
+        context_.monitor.wait(lock, [&] { return stopping_ || started_; });
+        if (stopping_)
+            return;
+    }
+    read_ahead();
+    while (const auto command = next_command()) {
+        if (const auto* const commit = std::get_if<Commit>(&*command)) {
+            context_.committer.commit(commit->note, commit->version);
+            continue;
+        }
+        execute(std::get<Update>(*command));
+        read_ahead();
+    }
+}
+
+/// Starts reads into every free slot, in chunk order.
+void UpdatePipeline::read_ahead() {
+    while (!free_slots_.empty() && next_read_ < chunk_order_.size()) {
+        const auto index = free_slots_.back();
+        free_slots_.pop_back();
+        auto& slot = slots_[index];
+        slot.chunk = chunk_order_[next_read_++];
+        slot.gradient_asked = false;
+        for (const auto plane : all_planes) {
+            if (staged(plane, slot.chunk))
+                slot.reads.append(context_.store.read(plane, tiles_of(slot.chunk), slot.buffers[index_of(plane)]));
+        }
+        read_slots_.push_back(index);
+    }
+}
+
+/// Spilled gradients can be read once all of them are known to be there.
+void UpdatePipeline::ask_for_gradients() {
+    for (const auto index : read_slots_) {
+        auto& slot = slots_[index];
+        if (context_.spill == nullptr || slot.gradient_asked || context_.planes.gradient(slot.chunk) != nullptr)
+            continue;
+        slot.gradient_read = context_.spill->read(slot.chunk, slot.gradient);
+        slot.gradient_asked = true;
+    }
+}
+
+void UpdatePipeline::execute(const Update& update) {
+    const auto began = now_s();
+    context_.committer.before_update();
+    for (std::size_t done = 0; done < chunk_order_.size(); ++done) {
+        retire_finished_writes();
+        read_ahead();
+        if (read_slots_.empty()) {
+            retire_oldest_write();
+            read_ahead();
+        }
+        ask_for_gradients();
+        const auto index = read_slots_.front();
+        read_slots_.pop_front();
+        update_chunk(slots_[index], update);
+        write_back(index);
+    }
+    while (!writing_slots_.empty())
+        retire_oldest_write();
+    next_read_ = 0;
+    context_.committer.after_update();
+    wall_ns_ += static_cast<std::uint64_t>((now_s() - began) * 1e9);
+    const auto lock = context_.monitor.lock();
+    updating_ = false;
+    context_.monitor.notify();
+}
+
+void UpdatePipeline::update_chunk(Slot& slot, const Update& update) {
+    {
+        const StallTimer timer(context_.update_time, StallCause::link);
+        context_.gradients.wait_complete(slot.chunk);
+    }
+    {
+        const StallTimer timer(context_.update_time, StallCause::nvme_read);
+        slot.reads.wait();
+        slot.gradient_read.wait();
+    }
+    const StallTimer timer(context_.update_time, StallCause::cpu);
+    ChunkPlanes chunk;
+    chunk.tiles = tiles_of(slot.chunk);
+    for (const auto plane : all_planes) {
+        const auto i = index_of(plane);
+        chunk.on_drive[i] = staged(plane, slot.chunk);
+        chunk.data[i] = chunk.on_drive[i] ? slot.buffers[i] : context_.planes.plane(plane, slot.chunk);
+        chunk.checksums[i] = slot.checksums[i];
+    }
+    chunk.gradient_was_spilled = slot.gradient_asked;
+    chunk.gradient = slot.gradient_asked ? reinterpret_cast<const float*>(slot.gradient)
+                                         : context_.gradients.in_memory(slot.chunk);
+    context_.board.move(slot.chunk, ChunkState::updating);
+    context_.update.run(chunk, update.coefficients);
+    context_.gradients.consumed(slot.chunk);
+    slot.version = update.version;
+}
+
+void UpdatePipeline::write_back(std::size_t index) {
+    auto& slot = slots_[index];
+    for (const auto plane : all_planes) {
+        if (staged(plane, slot.chunk))
+            slot.writes.append(context_.store.write(plane, tiles_of(slot.chunk), slot.buffers[index_of(plane)]));
+    }
+    // Weights in host memory are ready for the next pass now; on the drive once they are written.
+    if (!staged(Plane::weight, slot.chunk) && !staged(Plane::residue, slot.chunk))
+        context_.board.publish(slot.chunk, slot.version);
+    else
+        context_.board.move(slot.chunk, ChunkState::writing_back);
+    writing_slots_.push_back(index);
+}
+
+void UpdatePipeline::retire_oldest_write() {
+    const auto index = writing_slots_.front();
+    writing_slots_.pop_front();
+    auto& slot = slots_[index];
+    {
+        const StallTimer timer(context_.update_time, StallCause::nvme_write);
+        slot.writes.wait();
+    }
+    for (const auto plane : all_planes) {
+        if (staged(plane, slot.chunk))
+            context_.store.wrote(plane, tiles_of(slot.chunk), slot.checksums[index_of(plane)]);
+    }
+    if (staged(Plane::weight, slot.chunk) || staged(Plane::residue, slot.chunk))
+        context_.board.publish(slot.chunk, slot.version);
+    free_slots_.push_back(index);
+}
+
+void UpdatePipeline::retire_finished_writes() {
+    while (!writing_slots_.empty() && slots_[writing_slots_.front()].writes.done())
+        retire_oldest_write();
+}
+
+}  // namespace spillway::offload::detail

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "nvme/huge_page_arena.h"
+#include "offload/detail/chunk_board.h"
+#include "offload/detail/committer.h"
+#include "offload/detail/fused_update.h"
+#include "offload/detail/gradient_collector.h"
+#include "offload/detail/gradient_spill.h"
+#include "offload/detail/host_planes.h"
+#include "offload/detail/memory_ledger.h"
+#include "offload/detail/stall_clock.h"
+#include "offload/detail/tile_store.h"
+#include "offload/offload_engine.h"
+
+namespace spillway::offload::detail {
+
+/// Runs updates over all chunks: state of chunk k+1 is read, k goes through the fused pass, k-1 is written
+/// back, all moving. Between updates it makes the commits asked for and has the first chunks' state read
+/// ahead already. A thread of its own; public calls come from the driving thread.
+class UpdatePipeline {
+  public:
+    struct Context {
+        Monitor& monitor;
+        ChunkBoard& board;
+        TileStore& store;
+        const HostPlanes& planes;
+        const OffloadPlan& plan;
+        const ElementOrder& order;
+        GradientCollector& gradients;
+        GradientSpill* spill;  ///< null when gradients pass straight on
+        Committer& committer;
+        FusedUpdate& update;
+        StallTotals& update_time;
+    };
+    /// `chunk_order`: the order in which chunks are updated.
+    UpdatePipeline(const Context& context, std::vector<std::uint64_t> chunk_order, MemoryLedger& ledger);
+    ~UpdatePipeline();
+    UpdatePipeline(const UpdatePipeline&) = delete;
+    UpdatePipeline& operator=(const UpdatePipeline&) = delete;
+
+    /// Starts reading ahead; the stored state must be there.
+    void start();
+    void begin_update(UpdateCoefficients coefficients, std::uint64_t version);
+    void request_commit(CommitNote note, std::uint64_t version);
+    /// Blocks until no update (a commit may still run), or nothing at all, is under way.
+    void wait_updated();
+    void wait_idle();
+
+    [[nodiscard]] double wall_s() const noexcept { return static_cast<double>(wall_ns_.load()) * 1e-9; }
+
+  private:
+    struct Slot {
+        std::array<std::byte*, all_planes.size()> buffers{};
+        std::byte* gradient = nullptr;
+        std::uint64_t chunk = 0;
+        PendingIo reads;
+        PendingIo gradient_read;
+        bool gradient_asked = false;
+        PendingIo writes;
+        std::uint64_t version = 0;
+        std::array<std::vector<std::uint64_t>, all_planes.size()> checksums;
+    };
+    struct Update {
+        UpdateCoefficients coefficients;
+        std::uint64_t version = 0;
+    };
+    struct Commit {
+        CommitNote note;
+        std::uint64_t version = 0;
+    };
+    using Command = std::variant<Update, Commit>;
+
+    void run();
+    std::optional<Command> next_command();
+    void execute(const Update& update);
+    void read_ahead();
+    void ask_for_gradients();
+    void update_chunk(Slot& slot, const Update& update);
+    void write_back(std::size_t index);
+    void retire_oldest_write();
+    void retire_finished_writes();
+    [[nodiscard]] bool staged(Plane plane, std::uint64_t chunk) const noexcept {
+        return context_.planes.plane(plane, chunk) == nullptr;
+    }
+    [[nodiscard]] TileRange tiles_of(std::uint64_t chunk) const noexcept {
+        return context_.plan.chunk_range(chunk, context_.order.tiles());
+    }
+
+    Context context_;
+    std::vector<std::uint64_t> chunk_order_;
+    nvme::HugePageArena arena_;
+
+    // Guarded by the monitor.
+    std::deque<Command> commands_;
+    bool started_ = false;
+    bool stopping_ = false;
+    bool busy_ = false;
+    bool updating_ = false;
+
+    // Touched by the pipeline's thread only.
+    std::vector<Slot> slots_;
+    std::vector<std::size_t> free_slots_;
+    std::deque<std::size_t> read_slots_;     ///< reads under way, in chunk order
+    std::deque<std::size_t> writing_slots_;  ///< oldest first
+    std::size_t next_read_ = 0;              ///< index into chunk_order_
+
+    std::atomic<std::uint64_t> wall_ns_{0};
+    std::thread thread_;
+};
+
+}  // namespace spillway::offload::detail

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/offload_engine.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "offload/commit_log.h"
+#include "offload/detail/bootstrap.h"
+#include "offload/detail/committer.h"
+#include "offload/detail/gradient_collector.h"
+#include "offload/detail/gradient_spill.h"
+#include "offload/detail/master_reader.h"
+#include "offload/detail/memory_ledger.h"
+#include "offload/detail/update_pipeline.h"
+#include "offload/detail/weight_streamer.h"
+
+namespace spillway::offload {
+namespace {
+
+using detail::StallCause;
+
+constexpr std::size_t largest_io_operation_bytes = std::size_t{1} << 20;
+
+std::unique_ptr<nvme::IoBackend> backend_for(const OffloadOptions& options) {
+    return options.backend_factory ? options.backend_factory(options.io_depth)
+                                   : nvme::make_backend(options.io_backend, options.io_depth);
+}
+
+nvme::DirectFile open_extents(const StateFolder& folder, const ElementOrder& order, Durability durability) {
+    nvme::DirectFile file(folder.extents_file(), nvme::OpenMode::create_or_open, nvme::DirectMode::automatic);
+    file.preallocate(detail::ExtentLayout(order.tiles(), durability).total_bytes());
+    return file;
+}
+
+std::vector<TileRange> tiles_of_units(const ElementOrder& order, const std::vector<Unit>& units) {
+    std::vector<TileRange> tiles;
+    for (const auto& unit : units) {
+        const auto range = unit_range(order, unit);
+        tiles.push_back({range.begin / tile_elements, (range.end + tile_elements - 1) / tile_elements});
+    }
+    return tiles;
+}
+
+/// The order in which gradients complete: by the last unit that brings a part of the chunk; chunks of
+/// one unit from the last to the first, as they are taken in.
+std::vector<std::uint64_t> completion_order(const ElementOrder& order, const std::vector<Unit>& units,
+                                            const OffloadPlan& plan, const std::vector<std::size_t>& gradient_uses) {
+    std::vector<std::size_t> last_use(plan.chunks, 0);
+    for (std::size_t use = 0; use < gradient_uses.size(); ++use) {
+        const auto range = unit_range(order, units[gradient_uses[use]]);
+        const auto chunk_length = plan.chunk_tiles * tile_elements;
+        for (auto chunk = range.begin / chunk_length; chunk * chunk_length < range.end; ++chunk)
+            last_use[chunk] = use;
+    }
+    std::vector<std::uint64_t> chunks(plan.chunks);
+    for (std::uint64_t i = 0; i < plan.chunks; ++i)
+        chunks[i] = plan.chunks - 1 - i;
+    std::stable_sort(chunks.begin(), chunks.end(),
+                     [&](std::uint64_t a, std::uint64_t b) { return last_use[a] < last_use[b]; });
+    return chunks;
+}
+
+std::vector<std::uint64_t> forward_order(const OffloadPlan& plan) {
+    std::vector<std::uint64_t> chunks(plan.chunks);
+    for (std::uint64_t i = 0; i < plan.chunks; ++i)
+        chunks[i] = i;
+    return chunks;
+}
+
+}  // namespace
+
+class OffloadEngine::Impl {
+  public:
+    Impl(StateFolder folder, ElementOrder order, std::vector<Unit> units, cuda::Device& device, cuda::Stream& compute,
+         OffloadPlan plan, OffloadOptions options)
+        : folder_(std::move(folder)),
+          order_(std::move(order)),
+          units_(std::move(units)),
+          plan_(std::move(plan)),
+          options_(std::move(options)),
+          device_(device),
+          compute_(compute),
+          ledger_(plan_.host_bytes),
+          queue_(backend_for(options_), {options_.io_depth, largest_io_operation_bytes}),
+          store_(queue_, open_extents(folder_, order_, options_.durability), order_, options_.durability),
+          planes_(plan_, order_.tiles(), ledger_),
+          board_(monitor_, plan_.chunks),
+          log_(queue_, folder_.folder(), folder_.manifest().run,
+               {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size())}, log_start(folder_)) {
+        count_tables();
+        work_ = ledger_.arena("work buffers", detail::bootstrap_bytes(plan_));
+        if (options_.timing == UpdateTiming::after_norm)
+            spill_.emplace(queue_, folder_.extents_folder(), plan_, order_.tiles());
+        auto* const spill = spill_ ? &*spill_ : nullptr;
+        fused_ = std::make_unique<detail::FusedUpdate>(store_, spill, options_.threads, options_.isa);
+        committer_ = std::make_unique<detail::Committer>(
+            detail::Committer::Context{log_, folder_, store_, planes_, plan_, *fused_, options_.durability},
+            order_.tensors().size());
+        streamer_ = std::make_unique<detail::WeightStreamer>(
+            detail::WeightStreamer::Context{monitor_, board_, store_, planes_, plan_, device_, compute_, stalls_,
+                                            update_time_, options_.isa},
+            tiles_of_units(order_, units_), ledger_);
+        collector_ = std::make_unique<detail::GradientCollector>(
+            detail::GradientCollector::Context{monitor_, order_, units_, planes_, plan_, spill, device_, compute_,
+                                               stalls_, options_.isa},
+            ledger_);
+        pipeline_ = std::make_unique<detail::UpdatePipeline>(
+            detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, plan_, order_, *collector_, spill,
+                                            *committer_, *fused_, update_time_},
+            options_.timing == UpdateTiming::after_norm
+                ? forward_order(plan_)
+                : completion_order(order_, units_, plan_, plan_.gradient_uses),
+            ledger_);
+    }
+
+    ~Impl() {
+        // Whoever still waits for something that will not come any more is let go.
+        monitor_.poison(std::make_exception_ptr(std::runtime_error("the engine was closed")));
+    }
+
+    std::optional<RecoveredRun> recover() {
+        const auto found = log_.recover();
+        if (!found)
+            return std::nullopt;
+        const auto& table = found->table;
+        if (found->condition == CommitLog::Recovered::Condition::dirty)
+            throw FolderRefused(
+                folder_.folder().string() +
+                ": this run was made with --durable off and did not end cleanly, so what its last commit names was "
+                "partly overwritten; it cannot be resumed. Start again in an empty folder");
+        folder_.check_commit(table.sequence);
+        store_.load(table);
+        committer_->load(table);
+        detail::load_resident_planes(bootstrap());
+        version_ = table.update;
+        board_.reset(version_);
+        pipeline_->start();
+        return RecoveredRun{table.iteration, table.update, table.client_state};
+    }
+
+    void initialise(const InitialValues& fill, const CommitNote& note) {
+        detail::fill_new_run(bootstrap(), fill);
+        committer_->mark_written();
+        committer_->commit(note, 0);
+        board_.reset(0);
+        pipeline_->start();
+    }
+
+    void begin_pass(std::vector<std::size_t> uses) {
+        monitor_.throw_if_poisoned();
+        streamer_->begin_pass(std::move(uses), version_);
+    }
+
+    const float* acquire_weights(std::size_t unit) {
+        const auto begin = unit_range(order_, units_.at(unit)).begin;
+        return streamer_->acquire(unit) + begin % tile_elements;
+    }
+    void release_weights(std::size_t unit) { streamer_->release(unit); }
+
+    float* acquire_gradient(std::size_t unit) {
+        if (!step_open_)
+            open_step();
+        return collector_->acquire(unit);
+    }
+    void release_gradient(std::size_t unit) { collector_->release(unit); }
+
+    GradientSummary finish_gradients() {
+        const detail::StallTimer timer(stalls_, StallCause::cpu);
+        auto summary = collector_->finish();
+        if (options_.timing == UpdateTiming::as_completed)
+            step_open_ = false;
+        return summary;
+    }
+
+    void begin_update(const UpdateStep& step) {
+        wait_for_former_update();
+        if (options_.timing == UpdateTiming::as_completed)
+            open_step();
+        else
+            step_open_ = false;
+        pipeline_->begin_update(coefficients(step), ++version_);
+    }
+    void skip_update() {
+        monitor_.throw_if_poisoned();
+        step_open_ = false;
+    }
+
+    void request_commit(const CommitNote& note) {
+        monitor_.throw_if_poisoned();
+        pipeline_->request_commit(note, version_);
+    }
+    void wait_idle() { pipeline_->wait_idle(); }
+
+    [[nodiscard]] std::uint64_t update() const noexcept { return version_; }
+
+    void visit_masters(const MasterVisitor& visit) {
+        wait_idle();
+        const auto resident = [this](Plane plane, std::uint64_t tile) -> const std::byte* {
+            const auto chunk = tile / plan_.chunk_tiles;
+            const auto* const data = planes_.plane(plane, chunk);
+            return data == nullptr ? nullptr : data + (tile - chunk * plan_.chunk_tiles) * tile_bytes(plane);
+        };
+        detail::MasterReader(store_, resident, options_.isa, work_.bytes()).visit({0, order_.length()}, visit);
+    }
+
+    [[nodiscard]] OffloadStatistics statistics() const;
+    [[nodiscard]] const StateFolder& folder() const noexcept { return folder_; }
+    [[nodiscard]] std::string_view io_backend_name() const noexcept { return queue_.backend_name(); }
+
+  private:
+    static CommitLog::Start log_start(const StateFolder& folder) {
+        return std::filesystem::exists(folder.folder() / "record.0") ? CommitLog::Start::open_existing
+                                                                     : CommitLog::Start::create;
+    }
+    void count_tables() {
+        const CommitTableShape shape{order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size())};
+        ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles()) + 2 * table_capacity_bytes(shape) +
+                                    static_cast<std::size_t>(order_.tiles()) * 24);
+    }
+    detail::BootstrapContext bootstrap() { return {store_, planes_, plan_, *fused_, work_.bytes()}; }
+
+    void open_step() {
+        pipeline_->wait_updated();
+        collector_->begin_step();
+        step_open_ = true;
+    }
+    void wait_for_former_update() {
+        {
+            const detail::StallTimer timer(stalls_, StallCause::cpu);
+            pipeline_->wait_updated();
+        }
+        const detail::StallTimer timer(stalls_, StallCause::commit);
+        pipeline_->wait_idle();
+    }
+
+    detail::UpdateCoefficients coefficients(const UpdateStep& step) const {
+        detail::UpdateCoefficients all;
+        std::map<std::pair<std::uint32_t, std::uint64_t>, cpu_optim::AdamWCoefficients> made;
+        for (TensorId tensor = 0; tensor < order_.tensors().size(); ++tensor) {
+            const auto group = order_.tensors()[tensor].group;
+            const auto count = committer_->tensor_steps()[tensor] + 1;
+            const auto key = std::pair{group, count};
+            auto found = made.find(key);
+            if (found == made.end())
+                found = made.emplace(key, cpu_optim::make_coefficients(step.groups.at(group), count,
+                                                                       step.gradient_scale)).first;
+            all.push_back(found->second);
+        }
+        return all;
+    }
+
+    StateFolder folder_;
+    ElementOrder order_;
+    std::vector<Unit> units_;
+    OffloadPlan plan_;
+    OffloadOptions options_;
+    cuda::Device& device_;
+    cuda::Stream& compute_;
+
+    detail::Monitor monitor_;
+    detail::StallTotals stalls_;
+    detail::StallTotals update_time_;
+    detail::MemoryLedger ledger_;
+    nvme::HugePageArena work_;
+    nvme::IoQueue queue_;
+    detail::TileStore store_;
+    detail::HostPlanes planes_;
+    detail::ChunkBoard board_;
+    CommitLog log_;
+    std::optional<detail::GradientSpill> spill_;
+    std::unique_ptr<detail::FusedUpdate> fused_;
+    std::unique_ptr<detail::Committer> committer_;
+    std::unique_ptr<detail::WeightStreamer> streamer_;
+    std::unique_ptr<detail::GradientCollector> collector_;
+    std::unique_ptr<detail::UpdatePipeline> pipeline_;
+
+    std::uint64_t version_ = 0;
+    bool step_open_ = false;
+};
+
+OffloadStatistics OffloadEngine::Impl::statistics() const {
+    OffloadStatistics all;
+    all.stall_nvme_read_s = stalls_.seconds(StallCause::nvme_read);
+    all.stall_nvme_write_s = stalls_.seconds(StallCause::nvme_write);
+    all.stall_link_s = stalls_.seconds(StallCause::link);
+    all.stall_cpu_s = stalls_.seconds(StallCause::cpu);
+    all.stall_commit_s = stalls_.seconds(StallCause::commit);
+    all.update_busy_s = update_time_.seconds(StallCause::cpu);
+    all.update_wall_s = pipeline_->wall_s();
+    all.commit_wall_s = committer_->wall_s();
+    const auto io = queue_.statistics();
+    all.nvme_read_bytes = io.read_bytes;
+    all.commit_bytes = committer_->commit_bytes();
+    all.nvme_written_bytes = io.written_bytes - std::min(io.written_bytes, all.commit_bytes);
+    all.commits = committer_->commits();
+    all.host_peak_bytes = ledger_.total_bytes();
+    return all;
+}
+
+OffloadEngine::OffloadEngine(StateFolder folder, ElementOrder order, std::vector<Unit> units, cuda::Device& device,
+                             cuda::Stream& compute, OffloadPlan plan, OffloadOptions options)
+    : impl_(std::make_unique<Impl>(std::move(folder), std::move(order), std::move(units), device, compute,
+                                   std::move(plan), std::move(options))) {}
+OffloadEngine::~OffloadEngine() = default;
+
+std::optional<RecoveredRun> OffloadEngine::recover() { return impl_->recover(); }
+void OffloadEngine::initialise(const InitialValues& fill, const CommitNote& note) { impl_->initialise(fill, note); }
+void OffloadEngine::begin_pass(std::vector<std::size_t> unit_uses) { impl_->begin_pass(std::move(unit_uses)); }
+const float* OffloadEngine::acquire_weights(std::size_t unit) { return impl_->acquire_weights(unit); }
+void OffloadEngine::release_weights(std::size_t unit) { impl_->release_weights(unit); }
+float* OffloadEngine::acquire_gradient(std::size_t unit) { return impl_->acquire_gradient(unit); }
+void OffloadEngine::release_gradient(std::size_t unit) { impl_->release_gradient(unit); }
+GradientSummary OffloadEngine::finish_gradients() { return impl_->finish_gradients(); }
+void OffloadEngine::begin_update(const UpdateStep& step) { impl_->begin_update(step); }
+void OffloadEngine::skip_update() { impl_->skip_update(); }
+void OffloadEngine::request_commit(const CommitNote& note) { impl_->request_commit(note); }
+void OffloadEngine::wait_idle() { impl_->wait_idle(); }
+std::uint64_t OffloadEngine::update() const noexcept { return impl_->update(); }
+void OffloadEngine::visit_masters(const MasterVisitor& visit) { impl_->visit_masters(visit); }
+OffloadStatistics OffloadEngine::statistics() const { return impl_->statistics(); }
+const StateFolder& OffloadEngine::folder() const noexcept { return impl_->folder(); }
+std::string_view OffloadEngine::io_backend_name() const noexcept { return impl_->io_backend_name(); }
+
+}  // namespace spillway::offload

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cpu_optim/adamw.h"
+#include "cuda/device.h"
+#include "nvme/io_backend.h"
+#include "offload/element_order.h"
+#include "offload/plan.h"
+#include "offload/state_folder.h"
+
+namespace spillway::offload {
+
+/// A stored tile does not match its checksum. The text names tensor, tile, plane, path and offset, and
+/// what is lost. The engine is poisoned: no further commit; a restart resumes from the last one.
+class IntegrityError : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+/// A gradient that must be finite is not; the text names the tensor.
+class NonfiniteGradient : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
+struct OffloadOptions {
+    std::size_t threads = 1;  ///< of the update
+    cpu_optim::Isa isa = cpu_optim::Isa::scalar;
+    nvme::BackendKind io_backend = nvme::BackendKind::automatic;
+    std::size_t io_depth = 32;
+    /// In place of io_backend, given the depth: for tests.
+    std::function<std::unique_ptr<nvme::IoBackend>(std::size_t depth)> backend_factory;
+    Durability durability = Durability::on;
+    UpdateTiming timing = UpdateTiming::after_norm;
+};
+
+/// The fp32 gradients of a step, summed over tiles in order.
+struct GradientSummary {
+    double norm = 0;               ///< square root of the sum of squares; may be infinite or NaN
+    std::uint64_t nonfinite = 0;   ///< elements
+    std::string nonfinite_tensor;  ///< the first tensor that has one, "" if none
+};
+
+/// What one update needs: hyper-parameters per group, and the factor on every gradient (clip coefficient).
+struct UpdateStep {
+    std::vector<cpu_optim::AdamWHyperParameters> groups;
+    double gradient_scale = 1.0;
+};
+
+/// What a commit records beside the tensors.
+struct CommitNote {
+    std::uint64_t iteration = 0;
+    std::string client_state;
+};
+
+struct RecoveredRun {
+    std::uint64_t iteration = 0;
+    std::uint64_t update = 0;
+    std::string client_state;
+};
+
+/// Seconds the driving thread waited inside this engine, by cause, and bytes moved, since construction.
+struct OffloadStatistics {
+    double stall_nvme_read_s = 0;
+    double stall_nvme_write_s = 0;
+    double stall_link_s = 0;
+    double stall_cpu_s = 0;     ///< for an update (its arithmetic) or a gradient scan
+    double stall_commit_s = 0;
+    double update_busy_s = 0;   ///< arithmetic of updates, on its own threads
+    double update_wall_s = 0;   ///< from an update's decision to its last write
+    double commit_wall_s = 0;
+    std::uint64_t nvme_read_bytes = 0;
+    std::uint64_t nvme_written_bytes = 0;  ///< commit_bytes not included
+    std::uint64_t commit_bytes = 0;        ///< written only because of commits
+    std::uint64_t commits = 0;
+    std::size_t host_peak_bytes = 0;       ///< by the ledger, as allocated
+};
+
+/// The memory manager: tensors over tiers, their weights streamed to the device in the announced order,
+/// gradients taken in, the optimizer run over all chunks while the next pass already follows, commits.
+///
+/// Threads: all calls come from one driving thread; the engine has threads of its own for prefetch,
+/// gradients and updates. Device pointers are for work on the compute stream given at construction.
+/// Errors: any failure of I/O, integrity or arithmetic poisons the engine; the next call (and every
+/// later one) throws the first error. Destruction after that is safe.
+class OffloadEngine {
+  public:
+    /// Allocates exactly plan.host_bytes and plan.device_bytes; the folder is exclusively locked.
+    OffloadEngine(StateFolder folder, ElementOrder order, std::vector<Unit> units, cuda::Device& device,
+                  cuda::Stream& compute, OffloadPlan plan, OffloadOptions options);
+    ~OffloadEngine();
+    OffloadEngine(const OffloadEngine&) = delete;
+    OffloadEngine& operator=(const OffloadEngine&) = delete;
+
+    /// Loads the newest commit, verifying every checksum of what becomes resident. None: no commit was ever
+    /// completed; call initialise().
+    [[nodiscard]] std::optional<RecoveredRun> recover();
+
+    /// Fills a new run chunk by chunk, moments 0, and makes commit 0. `fill(tensor, first, out)` writes
+    /// elements first .. first + out.size() of a tensor; called from several threads at once.
+    using InitialValues = std::function<void(TensorId tensor, std::uint64_t first, std::span<float> out)>;
+    void initialise(const InitialValues& fill, const CommitNote& note);
+
+    /// Announces the units whose weights the next pass will acquire, in order; prefetch starts at once. The
+    /// former pass must have acquired all of its own. Weights are those after every update begun so far.
+    void begin_pass(std::vector<std::size_t> unit_uses);
+    [[nodiscard]] const float* acquire_weights(std::size_t unit);
+    void release_weights(std::size_t unit);
+    [[nodiscard]] float* acquire_gradient(std::size_t unit);
+    void release_gradient(std::size_t unit);
+
+    /// Blocks until every gradient of the step has been taken in and scanned.
+    [[nodiscard]] GradientSummary finish_gradients();
+
+    /// after_norm: call after finish_gradients(); as_completed: call before the step's first gradient. Returns
+    /// at once; later passes wait for what they need. The former update and commit must be over or are
+    /// waited for.
+    void begin_update(const UpdateStep& step);
+    /// after_norm only: the step changes nothing.
+    void skip_update();
+
+    /// After the update in flight, makes a commit; returns at once. The next update waits for it.
+    void request_commit(const CommitNote& note);
+    /// Blocks until update and commit are over.
+    void wait_idle();
+
+    /// Updates applied or in flight.
+    [[nodiscard]] std::uint64_t update() const noexcept;
+    /// The fp32 masters, tensor by tensor in order, in pieces; waits for the update in flight.
+    using MasterVisitor = std::function<void(TensorId tensor, std::uint64_t first, std::span<const float> values)>;
+    void visit_masters(const MasterVisitor& visit);
+
+    [[nodiscard]] OffloadStatistics statistics() const;
+    [[nodiscard]] const StateFolder& folder() const noexcept;
+    [[nodiscard]] std::string_view io_backend_name() const noexcept;
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace spillway::offload

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "offload/detail/memory_ledger.h"
+#include "offload/detail/tile_store.h"
+#include "offload/detail/unit_cache.h"
+
+namespace spillway::offload {
+namespace {
+
+using detail::arena_bytes;
+
+constexpr std::size_t fp32_tile_bytes = tile_elements * sizeof(float);
+constexpr std::size_t largest_default_chunk_tiles = 64;  // 4 MiB of fp32: long enough for a drive's full rate
+constexpr std::size_t staged_pipeline_slots = 4;         // read ahead, read, compute, write back
+constexpr std::size_t staged_weight_buffers = 4;
+constexpr std::size_t pooled_gradient_slots = 4;  // two chunks open at a unit's edge, one filling, one leaving
+
+/// What waits or rests in host memory if it can, dearest first: a working weight is read three times and
+/// written once per step, the others once each; gradients before moments, because a commit does not
+/// write them.
+enum class Resident : std::size_t { weight, residue, gradient, m, v };
+constexpr std::array residency_order{Resident::weight, Resident::residue, Resident::gradient, Resident::m, Resident::v};
+
+constexpr std::size_t resident_tile_bytes(Resident kind) {
+    return kind == Resident::weight || kind == Resident::residue ? tile_elements * 2 : fp32_tile_bytes;
+}
+
+std::uint64_t unit_tiles(const ElementOrder& order, const Unit& unit) {
+    const auto range = unit_range(order, unit);
+    return (range.end + tile_elements - 1) / tile_elements - range.begin / tile_elements;
+}
+
+class Planner {
+  public:
+    Planner(const ElementOrder& order, std::span<const Unit> units, const PlanRequest& request)
+        : order_(order), units_(units), request_(request), tiles_(order.tiles()) {}
+
+    OffloadPlan make();
+
+  private:
+    void plan_device();
+    void give_spare_device_memory(std::size_t bytes);
+    void try_chunk_sizes();
+    bool try_chunk_tiles(std::uint64_t chunk_tiles);
+    bool try_prefix(std::size_t whole_kinds);
+    void fill_partly(Resident kind, std::size_t bytes);
+    void set_all(Resident kind, bool resident);
+    [[nodiscard]] std::vector<MemoryItem> host_items(std::size_t whole_kinds) const;
+    [[nodiscard]] std::size_t forced_gradient_bytes() const;
+    [[nodiscard]] bool is_forced(std::uint64_t chunk) const;
+    void finish_host_items(std::size_t whole_kinds);
+    void count_traffic();
+    [[nodiscard]] std::size_t host_left_bytes() const;
+    [[nodiscard]] std::vector<std::uint8_t>& residency(Resident kind);
+
+    const ElementOrder& order_;
+    std::span<const Unit> units_;
+    const PlanRequest& request_;
+    std::uint64_t tiles_;
+    OffloadPlan plan_;
+    std::size_t smallest_need_bytes_ = static_cast<std::size_t>(-1);
+};
+
+std::size_t sum(const std::vector<MemoryItem>& items) {
+    return std::accumulate(items.begin(), items.end(), std::size_t{0},
+                           [](std::size_t total, const MemoryItem& item) { return total + item.bytes; });
+}
+
+std::vector<UnitSlotClass> group_by_size(const ElementOrder& order, std::span<const Unit> units) {
+    std::vector<std::size_t> by_size(units.size());
+    std::iota(by_size.begin(), by_size.end(), std::size_t{0});
+    std::stable_sort(by_size.begin(), by_size.end(), [&](std::size_t a, std::size_t b) {
+        return unit_tiles(order, units[a]) > unit_tiles(order, units[b]);
+    });
+    std::vector<UnitSlotClass> classes;
+    for (const auto unit : by_size) {
+        const auto bytes = static_cast<std::size_t>(unit_tiles(order, units[unit])) * fp32_tile_bytes;
+        if (classes.empty() || bytes * 2 <= classes.back().slot_bytes)
+            classes.push_back({bytes, 0, {}});
+        classes.back().units.push_back(unit);
+        classes.back().slots = std::min<std::size_t>(classes.back().units.size(), 2);
+    }
+    return classes;
+}
+
+std::size_t slot_bytes(const std::vector<UnitSlotClass>& classes) {
+    std::size_t bytes = 0;
+    for (const auto& slots : classes)
+        bytes += slots.slots * slots.slot_bytes;
+    return bytes;
+}
+
+void Planner::plan_device() {
+    plan_.weight_slots = group_by_size(order_, units_);
+    for (const auto unit : request_.gradient_uses) {
+        const auto bytes = static_cast<std::size_t>(unit_range(order_, units_[unit]).size()) * sizeof(float);
+        plan_.unit_gradient_bytes = std::max(plan_.unit_gradient_bytes, (bytes + 4095) / 4096 * 4096);
+    }
+    const auto weights = slot_bytes(plan_.weight_slots);
+    plan_.unit_gradient_slots = 2;
+    if (weights + 2 * plan_.unit_gradient_bytes > request_.device_bytes)
+        plan_.unit_gradient_slots = 1;
+    const auto needed = weights + plan_.unit_gradient_slots * plan_.unit_gradient_bytes;
+    if (needed > request_.device_bytes)
+        throw PlanRefused("device memory", needed, request_.device_bytes,
+                          "raise the device's memory or its cap, or take a smaller hidden size");
+    plan_.device_bytes = needed;
+}
+
+/// More slots keep weights on the device from forward to backward.
+void Planner::give_spare_device_memory(std::size_t bytes) {
+    for (auto& slots : plan_.weight_slots) {
+        const auto wanted = slots.units.size() - slots.slots;
+        const auto given = std::min(wanted, bytes / slots.slot_bytes);
+        slots.slots += given;
+        bytes -= given * slots.slot_bytes;
+        plan_.device_bytes += given * slots.slot_bytes;
+    }
+}
+
+bool Planner::is_forced(std::uint64_t chunk) const {
+    const auto range = plan_.chunk_range(chunk, tiles_);
+    const auto span = order_.tensors_in({range.begin * tile_elements, range.end * tile_elements});
+    for (auto tensor = span.first; tensor < span.last; ++tensor) {
+        if (order_.tensors()[tensor].contributions > 1)
+            return true;
+    }
+    return false;
+}
+
+std::size_t Planner::forced_gradient_bytes() const {
+    std::size_t tiles = 0;
+    for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
+        if (is_forced(chunk))
+            tiles += plan_.chunk_range(chunk, tiles_).size();
+    }
+    return tiles * fp32_tile_bytes;
+}
+
+/// Host memory with the first `whole_kinds` of the residency order whole in host memory and nothing of
+/// the others, beside what passes through.
+std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
+    const auto tiles = static_cast<std::size_t>(tiles_);
+    const auto chunk_tiles = static_cast<std::size_t>(plan_.chunk_tiles);
+    const auto whole = [&](Resident kind) { return static_cast<std::size_t>(kind) < whole_kinds; };
+    std::vector<MemoryItem> items;
+    std::size_t staged_tile_bytes = 0;
+    std::size_t resident = 0;
+    for (const auto kind : residency_order) {
+        if (kind == Resident::gradient && request_.timing == UpdateTiming::as_completed)
+            continue;
+        (whole(kind) ? resident : staged_tile_bytes) += resident_tile_bytes(kind);
+    }
+    items.push_back({"resident planes", arena_bytes(resident * tiles)});
+    if (!whole(Resident::gradient) || request_.timing == UpdateTiming::as_completed) {
+        items.push_back({"gradients with several contributions", arena_bytes(forced_gradient_bytes())});
+        items.push_back({"gradient assembly", arena_bytes(pooled_gradient_slots * chunk_tiles * fp32_tile_bytes)});
+    }
+    if (staged_tile_bytes != 0)
+        items.push_back({"update staging", arena_bytes(staged_pipeline_slots * chunk_tiles * staged_tile_bytes)});
+    if (!whole(Resident::residue))
+        items.push_back({"weight staging", arena_bytes(staged_weight_buffers * chunk_tiles * fp32_tile_bytes)});
+    if (request_.device_kind == cuda::MemoryKind::device)
+        items.push_back({"gradient contribution", arena_bytes(chunk_tiles * fp32_tile_bytes)});
+    items.push_back({"work buffers", arena_bytes(chunk_tiles * 5 * fp32_tile_bytes)});
+    const CommitTableShape shape{tiles_, static_cast<std::uint32_t>(order_.tensors().size())};
+    items.push_back({"tables", arena_bytes(2 * detail::tile_store_bytes(tiles_) + 2 * table_capacity_bytes(shape) +
+                                           tiles * 24)});
+    return items;
+}
+
+std::vector<std::uint8_t>& Planner::residency(Resident kind) {
+    switch (kind) {
+        case Resident::weight:
+            return plan_.resident[index_of(Plane::weight)];
+        case Resident::residue:
+            return plan_.resident[index_of(Plane::residue)];
+        case Resident::m:
+            return plan_.resident[index_of(Plane::m)];
+        case Resident::v:
+            return plan_.resident[index_of(Plane::v)];
+        case Resident::gradient:
+            break;
+    }
+    return plan_.gradient_resident;
+}
+
+void Planner::set_all(Resident kind, bool resident) {
+    residency(kind).assign(plan_.chunks, static_cast<std::uint8_t>(resident));
+}
+
+/// Keeps as many chunks of `kind` as `bytes` hold, from the first on: the ones the next forward needs first.
+void Planner::fill_partly(Resident kind, std::size_t bytes) {
+    // An arena is rounded up to whole huge pages; keep that much aside.
+    bytes -= std::min(bytes, nvme::HugePageArena::page_bytes);
+    for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
+        const auto chunk_bytes =
+            static_cast<std::size_t>(plan_.chunk_range(chunk, tiles_).size()) * resident_tile_bytes(kind);
+        if (residency(kind)[chunk] != 0 || chunk_bytes > bytes)
+            continue;
+        residency(kind)[chunk] = 1;
+        bytes -= chunk_bytes;
+    }
+}
+
+std::size_t Planner::host_left_bytes() const {
+    const auto taken = request_.device_kind == cuda::MemoryKind::host ? plan_.device_bytes : 0;
+    return request_.host_bytes - std::min(request_.host_bytes, taken);
+}
+
+bool Planner::try_prefix(std::size_t whole_kinds) {
+    const auto fixed = sum(host_items(whole_kinds));
+    smallest_need_bytes_ = std::min(smallest_need_bytes_, fixed);
+    if (fixed > host_left_bytes())
+        return false;
+    for (const auto kind : residency_order)
+        set_all(kind, static_cast<std::size_t>(kind) < whole_kinds);
+    if (request_.timing == UpdateTiming::as_completed)
+        set_all(Resident::gradient, false);  // they never wait, except between contributions
+    for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
+        if (is_forced(chunk))
+            plan_.gradient_resident[chunk] = 1;
+    }
+    const bool everything = whole_kinds == residency_order.size();
+    if (!everything) {
+        auto next = residency_order[whole_kinds];
+        const bool gradients_pass = request_.timing == UpdateTiming::as_completed;
+        if (!(next == Resident::gradient && gradients_pass))
+            fill_partly(next, host_left_bytes() - fixed);
+    }
+    finish_host_items(whole_kinds);
+    return true;
+}
+
+/// Replaces the estimate by what is really allocated with the residency just chosen.
+void Planner::finish_host_items(std::size_t whole_kinds) {
+    plan_.host_items = host_items(whole_kinds);
+    std::size_t resident = 0;
+    for (const auto kind : residency_order) {
+        for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
+            const bool counted_apart = kind == Resident::gradient && is_forced(chunk) &&
+                                       (whole_kinds <= static_cast<std::size_t>(Resident::gradient) ||
+                                        request_.timing == UpdateTiming::as_completed);
+            if (residency(kind)[chunk] != 0 && !counted_apart)
+                resident += static_cast<std::size_t>(plan_.chunk_range(chunk, tiles_).size()) * resident_tile_bytes(kind);
+        }
+    }
+    plan_.host_items.front().bytes = arena_bytes(resident);
+    plan_.host_bytes = sum(plan_.host_items);
+    const auto is_whole = [](const std::vector<std::uint8_t>& chunks) {
+        return std::all_of(chunks.begin(), chunks.end(), [](std::uint8_t resident_chunk) { return resident_chunk != 0; });
+    };
+    const bool gradients_pass = !is_whole(plan_.gradient_resident);
+    const bool all_planes_resident = std::all_of(plan_.resident.begin(), plan_.resident.end(), is_whole);
+    plan_.gradient_slots = gradients_pass ? pooled_gradient_slots : 0;
+    const bool gradients_spill = gradients_pass && request_.timing == UpdateTiming::after_norm;
+    plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 2 : staged_pipeline_slots;
+    plan_.weight_read_buffers =
+        is_whole(residency(Resident::weight)) && is_whole(residency(Resident::residue)) ? 0 : staged_weight_buffers;
+}
+
+bool Planner::try_chunk_tiles(std::uint64_t chunk_tiles) {
+    plan_.chunk_tiles = chunk_tiles;
+    plan_.chunks = (tiles_ + chunk_tiles - 1) / chunk_tiles;
+    for (const auto kind : residency_order)
+        set_all(kind, false);
+    if (try_prefix(residency_order.size()))
+        return true;
+    if (request_.nvme == NvmeTier::absent)
+        return false;
+    for (auto whole = residency_order.size(); whole-- > 0;) {
+        const bool skipped = whole == static_cast<std::size_t>(Resident::gradient) + 1 &&
+                             request_.timing == UpdateTiming::as_completed;
+        if (!skipped && try_prefix(whole))
+            return true;
+    }
+    return false;
+}
+
+void Planner::try_chunk_sizes() {
+    if (request_.chunk_bytes != 0) {
+        if (request_.chunk_bytes % fp32_tile_bytes != 0)
+            throw std::invalid_argument(fmt::format("chunk size {} is not a multiple of a tile, {} bytes",
+                                                    request_.chunk_bytes, fp32_tile_bytes));
+        if (try_chunk_tiles(request_.chunk_bytes / fp32_tile_bytes))
+            return;
+    } else {
+        // Large chunks only while what passes through takes a small part of the budget.
+        for (std::uint64_t chunk_tiles = largest_default_chunk_tiles; chunk_tiles >= 1; chunk_tiles /= 2) {
+            const auto passing = chunk_tiles * fp32_tile_bytes * 29;
+            if ((passing <= request_.host_bytes / 6 || chunk_tiles == 1) && try_chunk_tiles(chunk_tiles))
+                return;
+        }
+    }
+    const auto device = request_.device_kind == cuda::MemoryKind::host ? plan_.device_bytes : 0;
+    throw PlanRefused("host memory", smallest_need_bytes_ + device, request_.host_bytes,
+                      request_.nvme == NvmeTier::absent
+                          ? "give an --nvme folder so that state can live on a drive, or raise --host-mem"
+                          : "raise --host-mem, or take a smaller model");
+}
+
+void Planner::count_traffic() {
+    std::vector<std::size_t> class_of(units_.size());
+    std::vector<std::size_t> slots;
+    for (const auto& slot_class : plan_.weight_slots) {
+        for (const auto unit : slot_class.units)
+            class_of[unit] = slots.size();
+        slots.push_back(slot_class.slots);
+    }
+    const auto fetches = detail::count_fetches(request_.training_uses, class_of, slots);
+    for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+        const auto range = unit_range(order_, units_[unit]);
+        for (auto tile = range.begin / tile_elements; tile * tile_elements < range.end; ++tile) {
+            const auto chunk = tile / plan_.chunk_tiles;
+            for (const auto plane : {Plane::weight, Plane::residue}) {
+                plan_.to_device_bytes_per_step += fetches[unit] * tile_bytes(plane);
+                if (plan_.resident[index_of(plane)][chunk] == 0)
+                    plan_.nvme_read_bytes_per_step += fetches[unit] * tile_bytes(plane);
+            }
+        }
+    }
+    for (const auto unit : request_.gradient_uses)
+        plan_.to_host_bytes_per_step += unit_range(order_, units_[unit]).size() * sizeof(float);
+    for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
+        std::uint64_t moved = 0;
+        const auto tiles = plan_.chunk_range(chunk, tiles_).size();
+        for (const auto plane : all_planes) {
+            if (plan_.resident[index_of(plane)][chunk] == 0)
+                moved += tiles * tile_bytes(plane);
+        }
+        if (plan_.gradient_resident[chunk] == 0 && request_.timing == UpdateTiming::after_norm) {
+            moved += tiles * gradient_tile_bytes;
+            plan_.disk_bytes += tiles * gradient_tile_bytes;
+        }
+        plan_.nvme_read_bytes_per_step += moved;
+        plan_.nvme_written_bytes_per_step += moved;
+    }
+}
+
+OffloadPlan Planner::make() {
+    plan_device();
+    try_chunk_sizes();
+    const bool everything = plan_.weight_read_buffers == 0 && plan_.pipeline_slots == 2;
+    if (request_.device_kind == cuda::MemoryKind::device)
+        give_spare_device_memory(request_.device_bytes - plan_.device_bytes);
+    else if (everything)
+        give_spare_device_memory(std::min(request_.device_bytes - plan_.device_bytes,
+                                          host_left_bytes() - plan_.host_bytes));
+    plan_.device_items = {
+        {"weights of units", slot_bytes(plan_.weight_slots)},
+        {"gradients of units", plan_.unit_gradient_slots * plan_.unit_gradient_bytes},
+    };
+    plan_.disk_bytes += detail::ExtentLayout(tiles_, request_.durability).total_bytes();
+    plan_.gradient_uses = request_.gradient_uses;
+    count_traffic();
+    return std::move(plan_);
+}
+
+}  // namespace
+
+PlanRefused::PlanRefused(std::string_view tier, std::size_t needed, std::size_t available, std::string_view advice)
+    : std::runtime_error(fmt::format("{}: {} bytes are needed at least and {} are available; {}", tier, needed,
+                                     available, advice)),
+      needed_bytes(needed),
+      available_bytes(available) {}
+
+OffloadPlan make_plan(const ElementOrder& order, std::span<const Unit> units, const PlanRequest& request) {
+    return Planner(order, units, request).make();
+}
+
+}  // namespace spillway::offload

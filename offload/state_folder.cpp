@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/state_folder.h"
+
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "nvme/direct_file.h"
+#include "offload/detail/durable_files.h"
+#include "offload/detail/extents_note.h"
+#include "offload/detail/folder_checks.h"
+#include "offload/detail/folder_lock.h"
+#include "offload/detail/manifest.h"
+#include "offload/detail/run_files.h"
+
+namespace spillway::offload {
+namespace {
+
+namespace fs = std::filesystem;
+using detail::ExtentsNote;
+using detail::FolderLock;
+
+void write_pid(FolderLock& lock) {
+    lock.write(fmt::format("pid {}\n", ::getpid()));
+}
+
+FolderLock lock_extents(const Manifest& manifest, LockMode mode) {
+    const auto& folder = manifest.extents_folder;
+    if (!fs::exists(folder / FolderLock::file_name))
+        throw FolderRefused(
+            fmt::format("the extents of run {} are missing: there is no {}. Without them the run "
+                        "cannot go on; mount "
+                        "or restore the folder there",
+                        manifest.run.text(), (folder / FolderLock::file_name).string()));
+    return {folder, mode};
+}
+
+ExtentsNote read_note(const FolderLock& lock, const Manifest& manifest) {
+    const auto path = manifest.extents_folder.string();
+    const auto note = ExtentsNote::parse(lock.read());
+    if (!note)
+        throw FolderRefused(fmt::format(
+            "the lock file in {} is damaged: it does not say whose extents these are. Restore it",
+            path));
+    if (note->run != manifest.run)
+        throw FolderRefused(
+            fmt::format("the extents in {} belong to run {}, needed are those of run {}", path,
+                        note->run.text(), manifest.run.text()));
+    return *note;
+}
+
+bool holds_run_of(const fs::path& out, const RunId& run) {
+    try {
+        return detail::read_manifest(out / StateFolder::folder_name, detail::manifest_name).run ==
+               run;
+    } catch (const FolderRefused&) {
+        return false;
+    }
+}
+
+/// Parts of a run that is being created, removed again unless it is completed: a refusal leaves no
+/// files behind. (A kill does; start_over() reclaims that.)
+class Draft {
+  public:
+    Draft(fs::path state, fs::path extents)
+        : state_(std::move(state)), extents_(std::move(extents)) {}
+    Draft(const Draft&) = delete;
+    Draft& operator=(const Draft&) = delete;
+    ~Draft() {
+        if (complete_)
+            return;
+        try {
+            detail::remove_extents_folder(extents_);
+            detail::remove_state_folder(state_);
+        } catch (const std::exception&) {
+            // The error that led here is the one to report; what stays is found by
+            // find_leftovers().
+        }
+    }
+    void complete() noexcept { complete_ = true; }
+
+  private:
+    fs::path state_;
+    fs::path extents_;
+    bool complete_ = false;
+};
+
+void make_new_folder(const fs::path& folder) {
+    detail::make_folders(folder.parent_path());
+    if (!fs::create_directory(folder))
+        throw FolderRefused(
+            fmt::format("{} has just been created by another process", folder.string()));
+    nvme::sync_folder(folder.parent_path());
+}
+
+}  // namespace
+
+class StateFolder::Impl {
+  public:
+    Manifest manifest;
+    fs::path folder;
+    LockMode mode;
+    FolderLock state_lock;
+    FolderLock extents_lock;
+    ExtentsNote note;
+};
+
+StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
+                                std::vector<TensorSpec> tensors, std::string durability,
+                                std::string client_settings) {
+    if (durability != "on" && durability != "off")
+        throw std::invalid_argument(
+            fmt::format("durability is '{}', needed is 'on' or 'off'", durability));
+    static_cast<void>(ElementOrder(tensors));  // refuses what could not be read back
+    const auto fresh_out = detail::check_fresh_out(out);
+    const auto folder = fresh_out / folder_name;
+    Manifest manifest{.run = RunId::random(),
+                      .tensors = std::move(tensors),
+                      .extents_folder = {},
+                      .durability = std::move(durability),
+                      .client_settings = detail::normalised_settings(client_settings)};
+    manifest.extents_folder = nvme.empty()
+                                  ? folder / detail::inner_extents_name
+                                  : detail::check_nvme(nvme) / extents_name / manifest.run.text();
+    const auto text = detail::manifest_text(manifest, folder);
+    const auto draft_path = folder / detail::manifest_draft_name;
+
+    make_new_folder(folder);
+    std::optional<FolderLock> state_lock;  // both outlive the draft, so that it is removed locked
+    std::optional<FolderLock> extents_lock;
+    Draft draft(folder, manifest.extents_folder);
+    write_pid(state_lock.emplace(folder, LockMode::exclusive));
+    detail::write_file(draft_path, text);
+    nvme::sync_folder(folder);
+    make_new_folder(manifest.extents_folder);
+    const ExtentsNote note{manifest.run, 0, ::getpid(), fresh_out};
+    extents_lock.emplace(manifest.extents_folder, LockMode::exclusive).write(note.text());
+    nvme::sync_folder(manifest.extents_folder);
+    detail::publish_file(draft_path, folder / detail::manifest_name);
+    draft.complete();
+    return StateFolder(std::make_unique<Impl>(std::move(manifest), folder, LockMode::exclusive,
+                                              std::move(*state_lock), std::move(*extents_lock),
+                                              note));
+}
+
+StateFolder StateFolder::open(const fs::path& out, LockMode mode) {
+    const auto absolute_out = detail::absolute_path(out);
+    const auto folder = absolute_out / folder_name;
+    if (!fs::exists(folder / detail::manifest_name))
+        throw FolderRefused(fmt::format("{} holds no run: there is no {}", absolute_out.string(),
+                                        (folder / detail::manifest_name).string()));
+    FolderLock state_lock(folder, mode);
+    auto manifest = detail::read_manifest(folder, detail::manifest_name);
+    auto extents_lock = lock_extents(manifest, mode);
+    auto note = read_note(extents_lock, manifest);
+    if (note.sequence != 0 && !fs::exists(manifest.extents_folder / "extents.0"))
+        throw FolderRefused(
+            fmt::format("{} is missing: it holds the state of run {}, which cannot go on without "
+                        "it. Restore it",
+                        (manifest.extents_folder / "extents.0").string(), manifest.run.text()));
+    if (mode == LockMode::exclusive) {
+        write_pid(state_lock);
+        note.pid = ::getpid();
+        if (!holds_run_of(note.out, manifest.run))
+            note.out =
+                absolute_out;  // OUT was moved; a mere copy takes the extents over by a commit
+        extents_lock.write(note.text());
+    }
+    return StateFolder(std::make_unique<Impl>(std::move(manifest), folder, mode,
+                                              std::move(state_lock), std::move(extents_lock),
+                                              std::move(note)));
+}
+
+bool StateFolder::holds_run(const fs::path& out) {
+    return fs::exists(
+        fs::symlink_status(detail::absolute_path(out) / folder_name / detail::manifest_name));
+}
+
+StateFolder::StateFolder(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+StateFolder::StateFolder(StateFolder&&) noexcept = default;
+StateFolder& StateFolder::operator=(StateFolder&&) noexcept = default;
+StateFolder::~StateFolder() = default;
+
+const Manifest& StateFolder::manifest() const noexcept {
+    return impl_->manifest;
+}
+const fs::path& StateFolder::folder() const noexcept {
+    return impl_->folder;
+}
+const fs::path& StateFolder::extents_folder() const noexcept {
+    return impl_->manifest.extents_folder;
+}
+fs::path StateFolder::extents_file() const {
+    return impl_->manifest.extents_folder / "extents.0";
+}
+
+void StateFolder::note_commit(std::uint64_t sequence) {
+    if (impl_->mode != LockMode::exclusive)
+        throw std::logic_error(
+            fmt::format("a commit is noted in {}, which is open for reading only",
+                        impl_->manifest.extents_folder.string()));
+    impl_->note.sequence = sequence;
+    impl_->note.out = impl_->folder.parent_path();
+    impl_->extents_lock.write(impl_->note.text());
+}
+
+void StateFolder::check_commit(std::uint64_t sequence) const {
+    const auto& note = impl_->note;
+    if (note.sequence > sequence)
+        throw FolderRefused(
+            fmt::format("{} is an old copy: its last commit is number {}, but the extents in {} "
+                        "have seen number {} (from {}). "
+                        "Use the folder that made it",
+                        impl_->folder.string(), sequence, impl_->manifest.extents_folder.string(),
+                        note.sequence, note.out.string()));
+}
+
+}  // namespace spillway::offload

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/state_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "nvme/huge_page_arena.h"
+#include "offload/commit_log.h"
+#include "offload/detail/master_reader.h"
+#include "offload/detail/tile_store.h"
+#include "offload/offload_engine.h"
+
+namespace spillway::offload {
+namespace {
+
+constexpr std::size_t tiles_at_once = 32;
+constexpr std::size_t io_depth = 16;
+constexpr std::size_t io_operation_bytes = std::size_t{1} << 20;
+
+Durability durability_of(const Manifest& manifest) {
+    return manifest.durability == "off" ? Durability::off : Durability::on;
+}
+
+}  // namespace
+
+class StateReader::Impl {
+  public:
+    Impl(const std::filesystem::path& out, nvme::BackendKind backend)
+        : folder_(StateFolder::open(out, LockMode::shared_read)),
+          order_(folder_.manifest().tensors),
+          queue_(nvme::make_backend(backend, io_depth), {io_depth, io_operation_bytes}),
+          commit_(newest_commit()),
+          store_(queue_,
+                 nvme::DirectFile(folder_.extents_file(), nvme::OpenMode::open_read_only, nvme::DirectMode::automatic),
+                 order_, durability_of(folder_.manifest())),
+          buffer_(detail::MasterReader::buffer_bytes(tiles_at_once)),
+          masters_(store_, [](Plane, std::uint64_t) { return nullptr; }, cpu_optim::best_isa(), buffer_.bytes()) {
+        store_.load(commit_);
+    }
+
+    void visit(ElementRange range, const Visitor& visit) { masters_.visit(range, visit); }
+
+    VerifyReport verify() {
+        VerifyReport report;
+        for (const auto plane : all_planes) {
+            for (std::uint64_t tile = 0; tile < order_.tiles(); tile += tiles_at_once)
+                verify_run(plane, {tile, std::min<std::uint64_t>(order_.tiles(), tile + tiles_at_once)}, report);
+        }
+        return report;
+    }
+
+    [[nodiscard]] const Manifest& manifest() const noexcept { return folder_.manifest(); }
+    [[nodiscard]] const ElementOrder& order() const noexcept { return order_; }
+    [[nodiscard]] const CommitTable& commit() const noexcept { return commit_; }
+
+  private:
+    CommitTable newest_commit() {
+        CommitLog log(queue_, folder_.folder(), folder_.manifest().run,
+                      {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size())},
+                      CommitLog::Start::open_read_only);
+        auto found = log.recover();
+        if (!found)
+            throw FolderRefused(fmt::format("{}: this run has no commit yet, so there is nothing to read",
+                                            folder_.folder().string()));
+        if (found->condition == CommitLog::Recovered::Condition::dirty)
+            throw FolderRefused(fmt::format(
+                "{}: this run was made with --durable off and did not end cleanly; its state is not whole",
+                folder_.folder().string()));
+        folder_.check_commit(found->table.sequence);
+        return std::move(found->table);
+    }
+
+    void verify_run(Plane plane, TileRange tiles, VerifyReport& report) {
+        store_.read(plane, tiles, buffer_.bytes().data()).wait();
+        for (auto tile = tiles.begin; tile < tiles.end; ++tile) {
+            try {
+                store_.verify(plane, tile,
+                              {buffer_.bytes().data() + (tile - tiles.begin) * tile_bytes(plane), tile_bytes(plane)});
+            } catch (const IntegrityError& error) {
+                report.damage.emplace_back(error.what());
+            }
+            ++report.tiles_checked;
+            report.bytes_checked += tile_bytes(plane);
+        }
+    }
+
+    StateFolder folder_;
+    ElementOrder order_;
+    nvme::IoQueue queue_;
+    CommitTable commit_;
+    detail::TileStore store_;
+    nvme::HugePageArena buffer_;
+    detail::MasterReader masters_;
+};
+
+StateReader::StateReader(const std::filesystem::path& out, nvme::BackendKind backend)
+    : impl_(std::make_unique<Impl>(out, backend)) {}
+StateReader::~StateReader() = default;
+
+const Manifest& StateReader::manifest() const noexcept { return impl_->manifest(); }
+const ElementOrder& StateReader::order() const noexcept { return impl_->order(); }
+const CommitTable& StateReader::commit() const noexcept { return impl_->commit(); }
+void StateReader::visit_tensor(TensorId tensor, const Visitor& visit) {
+    impl_->visit(impl_->order().range(tensor), visit);
+}
+void StateReader::visit_all(const Visitor& visit) { impl_->visit({0, impl_->order().length()}, visit); }
+VerifyReport StateReader::verify() { return impl_->verify(); }
+
+}  // namespace spillway::offload

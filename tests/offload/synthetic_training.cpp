@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "tests/offload/synthetic_training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "cpu_optim/gradient_scan.h"
+
+namespace spillway::testing {
+namespace {
+
+using namespace spillway::offload;
+
+const cpu_optim::AdamWHyperParameters decayed{3e-2, 0.9, 0.95, 1e-8, 0.1};
+const cpu_optim::AdamWHyperParameters not_decayed{1e-2, 0.9, 0.95, 1e-8, 0.0};
+
+float unit_hash(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
+    auto x = a * 0x9E3779B97F4A7C15u + b * 0xBF58476D1CE4E5B9u + c * 0x94D049BB133111EBu;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return static_cast<float>(static_cast<double>((x ^ (x >> 31)) >> 40) / static_cast<double>(1 << 24)) - 0.5f;
+}
+
+bool contains(const std::vector<std::uint64_t>& list, std::uint64_t value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+/// One engine and what its "passes" need.
+class Client {
+  public:
+    Client(const SyntheticRun& run, const SyntheticModel& model)
+        : run_(run), model_(model), order_(model.tensors),
+          device_(cuda::make_device(run.placement.device, std::size_t{1} << 30)),
+          compute_(device_->create_stream("compute")) {}
+
+    SyntheticOutcome train();
+
+  private:
+    PlanRequest request() const;
+    void pass(std::uint64_t iteration);
+    void contribution(std::size_t unit, const float* weights, std::uint64_t iteration, unsigned index);
+
+    const SyntheticRun& run_;
+    const SyntheticModel& model_;
+    ElementOrder order_;
+    std::unique_ptr<cuda::Device> device_;
+    std::unique_ptr<cuda::Stream> compute_;
+    std::unique_ptr<OffloadEngine> engine_;
+};
+
+PlanRequest Client::request() const {
+    const auto& placement = run_.placement;
+    PlanRequest request;
+    request.device_kind = device_->memory_kind();
+    request.host_bytes = placement.host_bytes;
+    request.device_bytes = placement.device_bytes;
+    request.nvme = placement.nvme ? NvmeTier::present : NvmeTier::absent;
+    request.chunk_bytes = placement.chunk_bytes;
+    request.timing = placement.timing;
+    request.durability = placement.durability;
+    request.training_uses = model_.uses;
+    request.gradient_uses = model_.gradient_uses;
+    return request;
+}
+
+void Client::contribution(std::size_t unit, const float* weights, std::uint64_t iteration, unsigned index) {
+    auto* const gradient = engine_->acquire_gradient(unit);
+    const auto& spec = model_.units[unit];
+    const auto begin = unit_range(order_, spec).begin;
+    const bool bad = contains(run_.nonfinite_iterations, iteration);
+    compute_->launch("gradient", [=, this] {
+        for (auto tensor = spec.first_tensor; tensor < spec.first_tensor + spec.tensor_count; ++tensor) {
+            const auto range = order_.range(tensor);
+            for (std::uint64_t i = 0; i < range.size(); ++i) {
+                const auto at = range.begin - begin + i;
+                gradient[at] = synthetic_gradient(weights[at], tensor, i, iteration, index);
+            }
+        }
+        if (bad && unit == 1)
+            gradient[3] = std::numeric_limits<float>::quiet_NaN();
+    });
+    engine_->release_gradient(unit);
+}
+
+/// Forward 0 .. n-1, then 0 again (the tied head), then backward from the last unit on.
+void Client::pass(std::uint64_t iteration) {
+    const auto units = model_.units.size();
+    for (std::size_t unit = 0; unit < units; ++unit) {
+        (void)engine_->acquire_weights(unit);
+        engine_->release_weights(unit);
+    }
+    const auto* const tied = engine_->acquire_weights(0);
+    contribution(0, tied, iteration, 0);
+    engine_->release_weights(0);
+    for (auto unit = units; unit-- > 0;) {
+        const auto* const weights = engine_->acquire_weights(unit);
+        contribution(unit, weights, iteration, unit == 0 ? 1 : 0);
+        engine_->release_weights(unit);
+    }
+}
+
+SyntheticOutcome Client::train() {
+    SyntheticOutcome outcome;
+    outcome.plan = make_plan(order_, model_.units, request());
+    const auto& placement = run_.placement;
+    const bool fresh = !StateFolder::holds_run(run_.out);
+    auto folder = fresh ? StateFolder::create(run_.out, run_.nvme, model_.tensors,
+                                              placement.durability == Durability::on ? "on" : "off", "{}")
+                        : StateFolder::open(run_.out, LockMode::exclusive);
+    OffloadOptions options;
+    options.threads = placement.threads;
+    options.isa = placement.isa;
+    options.io_backend = placement.backend;
+    options.durability = placement.durability;
+    options.timing = placement.timing;
+    options.backend_factory = placement.backend_factory;
+    engine_ = std::make_unique<OffloadEngine>(std::move(folder), order_, model_.units, *device_, *compute_,
+                                              outcome.plan, options);
+    std::uint64_t iteration = 0;
+    if (const auto recovered = engine_->recover()) {
+        iteration = recovered->iteration;
+        outcome.resumed_from = iteration;
+    } else {
+        engine_->initialise(
+            [](TensorId tensor, std::uint64_t first, std::span<float> out) {
+                for (std::size_t i = 0; i < out.size(); ++i)
+                    out[i] = synthetic_initial(tensor, first + i);
+            },
+            {0, "start"});
+    }
+    for (; iteration < run_.steps; ++iteration) {
+        engine_->begin_pass(model_.uses);
+        UpdateStep step{{decayed, not_decayed}, 1.0};
+        if (placement.timing == UpdateTiming::as_completed)
+            engine_->begin_update(step);
+        pass(iteration);
+        const auto summary = engine_->finish_gradients();
+        outcome.norms.push_back(summary.norm);
+        if (placement.timing == UpdateTiming::after_norm) {
+            if (summary.nonfinite != 0) {
+                engine_->skip_update();
+            } else {
+                step.gradient_scale = run_.clip > 0 ? std::min(1.0, run_.clip / (summary.norm + 1e-6)) : 1.0;
+                engine_->begin_update(step);
+            }
+        }
+        if (placement.commit_every != 0 && (iteration + 1) % placement.commit_every == 0)
+            engine_->request_commit({iteration + 1, "note"});
+    }
+    engine_->request_commit({run_.steps, "end"});
+    engine_->wait_idle();
+    engine_->visit_masters([&](TensorId, std::uint64_t, std::span<const float> values) {
+        outcome.masters.insert(outcome.masters.end(), values.begin(), values.end());
+    });
+    outcome.statistics = engine_->statistics();
+    outcome.updates = engine_->update();
+    return outcome;
+}
+
+}  // namespace
+
+SyntheticModel synthetic_model() {
+    SyntheticModel model;
+    const auto add_unit = [&](std::vector<std::uint64_t> sizes) {
+        Unit unit{static_cast<TensorId>(model.tensors.size()), static_cast<std::uint32_t>(sizes.size())};
+        for (const auto size : sizes) {
+            const auto id = model.tensors.size();
+            model.tensors.push_back({"tensor." + std::to_string(id), {size}, static_cast<std::uint32_t>(id % 2), 1});
+        }
+        model.units.push_back(unit);
+    };
+    add_unit({70001});  // tied
+    model.tensors[0].contributions = 2;
+    add_unit({513, 0, 1});
+    for (int block = 0; block < 12; ++block)
+        add_unit({100000, 257, 60000 + static_cast<std::uint64_t>(block), 3});
+    add_unit({127});
+    const auto units = model.units.size();
+    for (std::size_t unit = 0; unit < units; ++unit)
+        model.uses.push_back(unit);
+    model.uses.push_back(0);
+    model.gradient_uses.push_back(0);
+    for (auto unit = units; unit-- > 0;) {
+        model.uses.push_back(unit);
+        model.gradient_uses.push_back(unit);
+    }
+    return model;
+}
+
+float synthetic_initial(TensorId tensor, std::uint64_t element) { return unit_hash(tensor, element, 77); }
+
+float synthetic_gradient(float weight, TensorId tensor, std::uint64_t element, std::uint64_t iteration,
+                         unsigned index) {
+    return 0.01f * weight + 0.02f * unit_hash(tensor + 1000 * index, element, iteration);
+}
+
+SyntheticOutcome run_synthetic(const SyntheticRun& run) {
+    const auto model = synthetic_model();
+    return Client(run, model).train();
+}
+
+std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
+                                       const std::vector<std::uint64_t>& nonfinite_iterations) {
+    const ElementOrder order(synthetic_model().tensors);
+    const auto padded = order.tiles() * tile_elements;
+    std::vector<cpu_optim::AdamWElement> state(padded, {0, 0, 0});
+    std::vector<float> gradient(padded, 0.0f);
+    const auto for_each_element = [&](const auto& body) {
+        for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor) {
+            const auto range = order.range(tensor);
+            for (std::uint64_t i = 0; i < range.size(); ++i)
+                body(tensor, i, range.begin + i);
+        }
+    };
+    for_each_element([&](TensorId tensor, std::uint64_t i, std::uint64_t at) {
+        state[at].master = synthetic_initial(tensor, i);
+    });
+    std::uint64_t update = 0;
+    for (std::uint64_t iteration = 0; iteration < steps; ++iteration) {
+        if (contains(nonfinite_iterations, iteration))
+            continue;
+        for_each_element([&](TensorId tensor, std::uint64_t i, std::uint64_t at) {
+            gradient[at] = synthetic_gradient(state[at].master, tensor, i, iteration, 0);
+            if (order.tensors()[tensor].contributions == 2)
+                gradient[at] += synthetic_gradient(state[at].master, tensor, i, iteration, 1);
+        });
+        double squares = 0;
+        for (std::uint64_t tile = 0; tile < order.tiles(); ++tile)
+            squares += cpu_optim::scan_gradient(cpu_optim::Isa::scalar,
+                                                {gradient.data() + tile * tile_elements, tile_elements})
+                           .sum_of_squares;
+        const double scale = clip > 0 ? std::min(1.0, clip / (std::sqrt(squares) + 1e-6)) : 1.0;
+        ++update;
+        const auto coefficients_of = [&](std::uint32_t group) {
+            return cpu_optim::make_coefficients(group == 0 ? decayed : not_decayed, update, scale);
+        };
+        const std::array coefficients{coefficients_of(0), coefficients_of(1)};
+        for_each_element([&](TensorId tensor, std::uint64_t, std::uint64_t at) {
+            state[at] = cpu_optim::adamw_reference(coefficients[order.tensors()[tensor].group], state[at], gradient[at]);
+        });
+    }
+    std::vector<float> masters;
+    for_each_element([&](TensorId, std::uint64_t, std::uint64_t at) { masters.push_back(state[at].master); });
+    return masters;
+}
+
+}  // namespace spillway::testing

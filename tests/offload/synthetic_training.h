@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "cuda/device.h"
+#include "offload/offload_engine.h"
+
+namespace spillway::testing {
+
+/// Fits of a run; every combination must give the same weights.
+struct SyntheticPlacement {
+    std::string device = "cpu";
+    std::size_t host_bytes = std::size_t{1} << 30;
+    std::size_t device_bytes = std::size_t{64} << 20;
+    bool nvme = true;
+    std::size_t chunk_bytes = 0;
+    std::size_t threads = 1;
+    cpu_optim::Isa isa = cpu_optim::best_isa();
+    nvme::BackendKind backend = nvme::BackendKind::automatic;
+    offload::UpdateTiming timing = offload::UpdateTiming::after_norm;
+    offload::Durability durability = offload::Durability::on;
+    std::uint64_t commit_every = 0;
+    std::function<std::unique_ptr<nvme::IoBackend>(std::size_t depth)> backend_factory;
+};
+
+/// A client that is no model: tensors of awkward sizes in units, a "forward" that reads the weights and a
+/// "backward" whose gradient depends on every weight and on the iteration. It has a tied tensor.
+struct SyntheticModel {
+    std::vector<offload::TensorSpec> tensors;
+    std::vector<offload::Unit> units;
+    std::vector<std::size_t> uses;
+    std::vector<std::size_t> gradient_uses;
+    std::size_t tied_unit = 0;
+};
+[[nodiscard]] SyntheticModel synthetic_model();
+
+[[nodiscard]] float synthetic_initial(offload::TensorId tensor, std::uint64_t element);
+/// The gradient's contribution `index` of one element.
+[[nodiscard]] float synthetic_gradient(float weight, offload::TensorId tensor, std::uint64_t element,
+                                       std::uint64_t iteration, unsigned index);
+
+/// Trains until `steps` iterations are done in all, resuming what is in `out` if a commit is there.
+/// `poison` may change a gradient before it is handed over.
+struct SyntheticRun {
+    std::filesystem::path out;
+    std::filesystem::path nvme;
+    std::uint64_t steps = 0;
+    SyntheticPlacement placement;
+    double clip = 0.05;
+    /// Iterations whose gradient has a NaN.
+    std::vector<std::uint64_t> nonfinite_iterations;
+};
+struct SyntheticOutcome {
+    std::vector<float> masters;  ///< tensor by tensor
+    offload::OffloadStatistics statistics;
+    offload::OffloadPlan plan;
+    std::uint64_t updates = 0;
+    std::optional<std::uint64_t> resumed_from;
+    std::vector<double> norms;
+};
+[[nodiscard]] SyntheticOutcome run_synthetic(const SyntheticRun& run);
+
+/// The same training as a plain loop over arrays with the scalar reference.
+[[nodiscard]] std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
+                                                     const std::vector<std::uint64_t>& nonfinite_iterations = {});
+
+}  // namespace spillway::testing
