@@ -122,8 +122,10 @@ class OffloadEngine::Impl {
 
     std::optional<RecoveredRun> recover() {
         const auto found = log_.recover();
-        if (!found)
+        if (!found) {
+            folder_.check_commit(0);  // records that are gone are not a run that never committed
             return std::nullopt;
+        }
         const auto& table = found->table;
         if (found->condition == CommitLog::Recovered::Condition::dirty)
             throw FolderRefused(
@@ -137,7 +139,7 @@ class OffloadEngine::Impl {
         version_ = table.update;
         board_.reset(version_);
         pipeline_->start();
-        return RecoveredRun{table.iteration, table.update, table.client_state};
+        return RecoveredRun{table.iteration, table.update, table.client_state, found->warning};
     }
 
     void initialise(const InitialValues& fill, const CommitNote& note) {
@@ -216,8 +218,8 @@ class OffloadEngine::Impl {
     }
     void count_tables() {
         const CommitTableShape shape{order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size())};
-        ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles()) + 2 * table_capacity_bytes(shape) +
-                                    static_cast<std::size_t>(order_.tiles()) * 24);
+        ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles()) + log_.buffer_bytes() +
+                                    table_capacity_bytes(shape) + static_cast<std::size_t>(order_.tiles()) * 24);
     }
     detail::BootstrapContext bootstrap() { return {store_, planes_, plan_, *fused_, work_.bytes()}; }
 

@@ -68,6 +68,7 @@ struct RecoveredRun {
     std::uint64_t iteration = 0;
     std::uint64_t update = 0;
     std::string client_state;
+    std::string warning;  ///< a newer commit that was found torn and passed over; "" if none
 };
 
 /// Seconds the driving thread waited inside this engine, by cause, and bytes moved, since construction.

@@ -172,8 +172,8 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
         items.push_back({"gradient contribution", arena_bytes(chunk_tiles * fp32_tile_bytes)});
     items.push_back({"work buffers", arena_bytes(chunk_tiles * 5 * fp32_tile_bytes)});
     const CommitTableShape shape{tiles_, static_cast<std::uint32_t>(order_.tensors().size())};
-    items.push_back({"tables", arena_bytes(2 * detail::tile_store_bytes(tiles_) + 2 * table_capacity_bytes(shape) +
-                                           tiles * 24)});
+    items.push_back({"tables", 2 * detail::tile_store_bytes(tiles_) + arena_bytes(table_capacity_bytes(shape) + 4096) +
+                                   table_capacity_bytes(shape) + tiles * 24});
     return items;
 }
 

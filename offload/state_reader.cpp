@@ -64,6 +64,8 @@ class StateReader::Impl {
                       CommitLog::Start::open_read_only);
         auto found = log.recover();
         if (!found)
+            folder_.check_commit(0);
+        if (!found)
             throw FolderRefused(fmt::format("{}: this run has no commit yet, so there is nothing to read",
                                             folder_.folder().string()));
         if (found->condition == CommitLog::Recovered::Condition::dirty)

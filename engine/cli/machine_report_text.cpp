@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/cli/machine_report.h"
+#include "engine/train/train_report.h"
+
+namespace spillway::engine {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t unlimited = ~std::uint64_t{0};
+/// Of everything a later version will ask the graphics processors for.
+constexpr const char* not_built = "not in this build";
+
+std::string line_of(const char* label, const std::string& text) {
+    return fmt::format("{:<12} {}", label, text);
+}
+
+Json folder_json(const FolderReport& folder) {
+    return {{"path", folder.folder.string()},
+            {"file_system", folder.file_system},
+            {"source", folder.source},
+            {"drive", folder.drive},
+            {"free_bytes", folder.free_bytes},
+            {"direct_io", folder.direct_io},
+            {"memory_alignment_bytes", folder.memory_alignment_bytes},
+            {"offset_alignment_bytes", folder.offset_alignment_bytes}};
+}
+
+std::string processors_text(const MachineReport& report) {
+    auto text = fmt::format("{} of {} usable, {} cores, {} packages", report.usable_processors,
+                            report.processors, report.cores, report.packages);
+    if (report.cgroup_processors > 0)
+        text +=
+            fmt::format("; a control group allows the time of {:.2f}", report.cgroup_processors);
+    return text;
+}
+
+std::string direct_io_text(const FolderReport& folder) {
+    if (folder.offset_alignment_bytes == 0)
+        return folder.direct_io;
+    return fmt::format("{}, memory aligned to {} bytes, offsets to {}", folder.direct_io,
+                       folder.memory_alignment_bytes, folder.offset_alignment_bytes);
+}
+
+}  // namespace
+
+std::string machine_report_json(const MachineReport& report) {
+    Json root{{"cpu", report.cpu},
+              {"packages", report.packages},
+              {"cores", report.cores},
+              {"processors", report.processors},
+              {"usable_processors", report.usable_processors},
+              {"cgroup_processors", nullptr},
+              {"isas", report.isas},
+              {"isa", report.isa},
+              {"numa_nodes", Json::array()},
+              {"memory_bytes", report.memory_bytes},
+              {"available_memory_bytes", report.available_memory_bytes},
+              {"memory_limited_by", report.memory_limited_by},
+              {"memlock_bytes", nullptr},
+              {"huge_pages", report.huge_pages},
+              {"io_uring", report.io_uring},
+              {"libaio", report.libaio},
+              {"folder", folder_json(report.folder)},
+              {"gpus", not_built},
+              {"cuda", not_built},
+              {"nccl", not_built}};
+    if (report.cgroup_processors > 0)
+        root["cgroup_processors"] = report.cgroup_processors;
+    if (report.memlock_bytes != unlimited)
+        root["memlock_bytes"] = report.memlock_bytes;
+    for (const auto& node : report.numa_nodes)
+        root["numa_nodes"].push_back(
+            {{"number", node.number}, {"memory_bytes", node.memory_bytes}, {"cpus", node.cpus}});
+    return root.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<std::string> machine_report_lines(const MachineReport& report) {
+    std::vector<std::string> lines{
+        line_of("cpu", report.cpu),
+        line_of("processors", processors_text(report)),
+        line_of("isa", fmt::format("{} (of {})", report.isa, fmt::join(report.isas, ", "))),
+    };
+    for (const auto& node : report.numa_nodes)
+        lines.push_back(
+            line_of("numa node", fmt::format("{}: {}, processors {}", node.number,
+                                             human_bytes(node.memory_bytes), node.cpus)));
+    const auto memlock =
+        report.memlock_bytes == unlimited ? "unlimited" : human_bytes(report.memlock_bytes);
+    const auto& folder = report.folder;
+    const std::vector<std::string> rest{
+        line_of("memory",
+                fmt::format("{}, {} available (limited by {})", human_bytes(report.memory_bytes),
+                            human_bytes(report.available_memory_bytes), report.memory_limited_by)),
+        line_of("memlock", memlock),
+        line_of("huge pages", report.huge_pages),
+        line_of("io_uring", report.io_uring),
+        line_of("libaio", report.libaio),
+        line_of("folder", folder.folder.string()),
+        line_of("drive", fmt::format("{} on {} ({}), {} free", folder.file_system, folder.source,
+                                     folder.drive, human_bytes(folder.free_bytes))),
+        line_of("direct I/O", direct_io_text(folder)),
+        line_of("gpus", not_built),
+        line_of("cuda, nccl", not_built),
+    };
+    lines.insert(lines.end(), rest.begin(), rest.end());
+    return lines;
+}
+
+}  // namespace spillway::engine

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include "engine/model/gpt2_config.h"
+#include "offload/state_folder.h"
+
+namespace spillway::engine {
+
+/// The model a state folder holds, from the settings recorded in it. Throws std::runtime_error if
+/// they cannot be read or do not make the folder's own list of tensors (it names the first that
+/// differs).
+[[nodiscard]] Gpt2Config model_of_run(const offload::Manifest& manifest);
+
+}  // namespace spillway::engine

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/model/gpt2_step.h"
+
+#include <array>
+#include <chrono>
+#include <stdexcept>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/compute/embedding.h"
+#include "engine/compute/layer_norm.h"
+#include "engine/model/gpt2_activations.h"
+#include "engine/model/gpt2_block.h"
+#include "engine/model/gpt2_head.h"
+#include "engine/model/gpt2_tensors.h"
+
+namespace spillway::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t token_table_unit = 0;
+constexpr std::size_t position_table_unit = 1;
+constexpr std::size_t first_block_unit = 2;
+
+double seconds(Clock::time_point from, Clock::time_point to) {
+    return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+class Gpt2Step::Impl {
+  public:
+    Impl(cuda::Device& device, cuda::Stream& compute, ComputePool& pool, const Gpt2Config& config,
+         const BatchShape& shape)
+        : config_(resolved_for(config, shape)),
+          shape_(shape),
+          stream_(compute),
+          pool_(pool),
+          offsets_(config_),
+          buffer_(device.allocate(device_bytes(config, shape, pool.threads()))),
+          memory_(config_, shape, pool.threads(), buffer_.data()),
+          all_rows_{shape.sequences, shape.sequence_tokens},
+          micro_rows_{shape.sequences / shape.micro_batches, shape.sequence_tokens} {
+        host_tokens_.reserve(shape.sequences * (shape.sequence_tokens + std::size_t{1}));
+    }
+    ~Impl() { drain(); }
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
+
+    double train(ParameterStream& parameters, std::span<const std::int32_t> tokens) {
+        return finishing([&] {
+            upload(tokens, all_rows_);
+            mark(0);
+            embed_tokens(parameters, all_rows_);
+            for (std::size_t layer = 0; layer < config_.layers; ++layer)
+                block_forward(parameters, layer);
+            mark(1);
+            head_train(parameters);
+            for (std::size_t layer = config_.layers; layer-- > 0;)
+                block_backward(parameters, layer);
+            embedding_backward(parameters);
+            mark(2);
+            return mean_loss();
+        });
+    }
+
+    double evaluate(ParameterStream& parameters, std::span<const std::int32_t> tokens) {
+        return finishing([&] {
+            upload(tokens, all_rows_);
+            mark(0);
+            embed_tokens(parameters, all_rows_);
+            for (std::size_t layer = 0; layer < config_.layers; ++layer)
+                block_evaluate(parameters, layer, micro_rows_, shape_.micro_batches);
+            head_evaluate(parameters);
+            mark(1);
+            mark(2);
+            return mean_loss();
+        });
+    }
+
+    void next_token_logits(ParameterStream& parameters, std::span<const std::int32_t> tokens,
+                           std::span<float> logits) {
+        if (tokens.empty() || tokens.size() > shape_.sequence_tokens)
+            throw std::invalid_argument(
+                fmt::format("logits after {} tokens were asked for: give 1 to {}", tokens.size(),
+                            shape_.sequence_tokens));
+        if (logits.size() != config_.vocabulary)
+            throw std::invalid_argument(
+                fmt::format("room for {} logits was given; the vocabulary has {}", logits.size(),
+                            config_.vocabulary));
+        finishing([&] {
+            const TokenRows rows{1, tokens.size()};
+            check_ids(tokens);
+            copy_tokens(tokens);
+            mark(0);
+            embed_tokens(parameters, rows);
+            for (std::size_t layer = 0; layer < config_.layers; ++layer)
+                block_evaluate(parameters, layer, rows, 1);
+            head_logits(parameters, rows, logits);
+            mark(1);
+            mark(2);
+            stream_.synchronize();
+            return 0.0;
+        });
+    }
+
+    [[nodiscard]] PassTimes times() const noexcept {
+        return {seconds(marks_[0], marks_[1]), seconds(marks_[1], marks_[2])};
+    }
+
+  private:
+    /// Work in flight uses this object and its memory: nothing may leave before it is done.
+    void drain() noexcept {
+        try {
+            stream_.synchronize();
+        } catch (...) {
+            // A failure in the stream has been or will be thrown to whoever waits for a result.
+        }
+    }
+
+    template <typename Pass>
+    double finishing(const Pass& pass) {
+        try {
+            return pass();
+        } catch (...) {
+            drain();
+            throw;
+        }
+    }
+
+    void check_ids(std::span<const std::int32_t> tokens) const {
+        for (std::size_t i = 0; i < tokens.size(); ++i)
+            if (tokens[i] < 0 || static_cast<std::uint32_t>(tokens[i]) >= config_.vocabulary)
+                throw std::invalid_argument(
+                    fmt::format("token {} of the batch is {}; the vocabulary has the ids 0 to {}",
+                                i, tokens[i], config_.vocabulary - 1));
+    }
+
+    void copy_tokens(std::span<const std::int32_t> tokens) {
+        host_tokens_.assign(tokens.begin(), tokens.end());
+        stream_.copy_to_device(reinterpret_cast<std::byte*>(memory_.tokens()),
+                               reinterpret_cast<const std::byte*>(host_tokens_.data()),
+                               host_tokens_.size() * sizeof(std::int32_t));
+    }
+
+    void upload(std::span<const std::int32_t> tokens, const TokenRows& rows) {
+        const std::size_t needed = rows.sequences * (rows.sequence_tokens + 1);
+        if (tokens.size() != needed)
+            throw std::invalid_argument(
+                fmt::format("{} tokens were given; {} sequences of {} and a last target need {}",
+                            tokens.size(), rows.sequences, rows.sequence_tokens, needed));
+        check_ids(tokens);
+        copy_tokens(tokens);
+    }
+
+    void mark(std::size_t index) {
+        stream_.launch("mark", [this, index] { marks_[index] = Clock::now(); });
+    }
+
+    [[nodiscard]] TokenIds token_ids(std::size_t token) const {
+        const std::size_t stride = shape_.sequence_tokens + std::size_t{1};
+        return {memory_.tokens() + token / shape_.sequence_tokens * stride, stride};
+    }
+
+    [[nodiscard]] std::size_t final_norm_unit() const { return first_block_unit + config_.layers; }
+
+    [[nodiscard]] BlockCompute block_compute(const TokenRows& rows, std::size_t token) const {
+        return {pool_, config_, rows, memory_.scratch(token)};
+    }
+
+    [[nodiscard]] HeadCompute head_compute(const TokenRows& rows, std::size_t token) const {
+        return {pool_, config_, rows, memory_.scratch(token), memory_.logits_rows()};
+    }
+
+    void embed_tokens(ParameterStream& parameters, const TokenRows& rows) {
+        const float* table = parameters.acquire_weights(token_table_unit);
+        const float* positions = parameters.acquire_weights(position_table_unit);
+        stream_.launch("embed", [=, this] {
+            engine::embed(pool_, rows, token_ids(0), config_.hidden, table, positions,
+                          memory_.block_input(0, 0));
+        });
+        parameters.release_weights(token_table_unit);
+        parameters.release_weights(position_table_unit);
+    }
+
+    /// Calls body(first token) for each micro-batch.
+    template <typename Body>
+    void over_micro_batches(const Body& body) const {
+        for (std::size_t i = 0; i < shape_.micro_batches; ++i)
+            body(i * micro_rows_.tokens());
+    }
+
+    void block_forward(ParameterStream& parameters, std::size_t layer) {
+        const std::size_t unit = first_block_unit + layer;
+        const auto weights = offsets_.block(parameters.acquire_weights(unit));
+        over_micro_batches([&](std::size_t token) {
+            stream_.launch("block_forward", [=, this] {
+                block_compute(micro_rows_, token)
+                    .forward(weights, memory_.block_input(layer, token),
+                             memory_.block(layer, token), memory_.block_input(layer + 1, token));
+            });
+        });
+        parameters.release_weights(unit);
+    }
+
+    /// Nothing is kept: two block inputs and one set of activations serve all blocks in turn.
+    void block_evaluate(ParameterStream& parameters, std::size_t layer, const TokenRows& rows,
+                        std::size_t micro_batches) {
+        const std::size_t unit = first_block_unit + layer;
+        const auto weights = offsets_.block(parameters.acquire_weights(unit));
+        for (std::size_t i = 0; i < micro_batches; ++i) {
+            const std::size_t token = i * rows.tokens();
+            stream_.launch("block_evaluate", [=, this] {
+                block_compute(rows, token)
+                    .forward(weights, memory_.block_input(layer % 2, token), memory_.block(0, 0),
+                             memory_.block_input((layer + 1) % 2, token));
+            });
+        }
+        parameters.release_weights(unit);
+    }
+
+    struct HeadWeights {
+        NormTensors<const float> norm;
+        const float* table;
+    };
+    HeadWeights acquire_head(ParameterStream& parameters) {
+        const auto norm = offsets_.final_norm(parameters.acquire_weights(final_norm_unit()));
+        return {norm, parameters.acquire_weights(token_table_unit)};
+    }
+
+    void head_train(ParameterStream& parameters) {
+        const HeadWeights weights = acquire_head(parameters);
+        float* gradient = parameters.acquire_gradient(token_table_unit);
+        const auto scale = static_cast<float>(1.0 / static_cast<double>(all_rows_.tokens()));
+        over_micro_batches([&](std::size_t token) {
+            stream_.launch("head", [=, this] {
+                head_compute(micro_rows_, token)
+                    .train(weights.norm, weights.table, memory_.block_input(config_.layers, token),
+                           token_ids(token), scale,
+                           token == 0 ? Contribution::first : Contribution::further,
+                           memory_.token_losses() + token, gradient,
+                           memory_.residual_gradient(token));
+            });
+        });
+        parameters.release_gradient(token_table_unit);
+        parameters.release_weights(token_table_unit);
+        final_norm_backward(parameters, weights.norm.weight);
+        parameters.release_weights(final_norm_unit());
+    }
+
+    void final_norm_backward(ParameterStream& parameters, const float* weight) {
+        const auto gradient = offsets_.final_norm(parameters.acquire_gradient(final_norm_unit()));
+        stream_.launch("final_norm_backward", [=, this] {
+            const float* input = memory_.block_input(config_.layers, 0);
+            const RowStatistics* statistics = memory_.scratch(0).statistics;
+            float* residual = memory_.residual_gradient(0);
+            layer_norm_parameter_gradients(pool_, all_rows_, config_.hidden, input, statistics,
+                                           residual, Contribution::first, gradient.weight,
+                                           gradient.bias);
+            layer_norm_input_gradient(pool_, all_rows_.tokens(), config_.hidden, input, statistics,
+                                      weight, residual, InputGradient::replace, residual);
+        });
+        parameters.release_gradient(final_norm_unit());
+    }
+
+    void head_evaluate(ParameterStream& parameters) {
+        const HeadWeights weights = acquire_head(parameters);
+        over_micro_batches([&](std::size_t token) {
+            stream_.launch("head_evaluate", [=, this] {
+                head_compute(micro_rows_, token)
+                    .evaluate(weights.norm, weights.table,
+                              memory_.block_input(config_.layers % 2, token), token_ids(token),
+                              memory_.token_losses() + token);
+            });
+        });
+        parameters.release_weights(final_norm_unit());
+        parameters.release_weights(token_table_unit);
+    }
+
+    void head_logits(ParameterStream& parameters, const TokenRows& rows, std::span<float> logits) {
+        const HeadWeights weights = acquire_head(parameters);
+        stream_.launch("head_logits", [=, this] {
+            head_compute(rows, 0).last_logits(weights.norm, weights.table,
+                                              memory_.block_input(config_.layers % 2, 0));
+        });
+        parameters.release_weights(final_norm_unit());
+        parameters.release_weights(token_table_unit);
+        stream_.copy_to_host(reinterpret_cast<std::byte*>(logits.data()),
+                             reinterpret_cast<const std::byte*>(memory_.scratch(0).logits),
+                             logits.size_bytes());
+    }
+
+    void block_backward(ParameterStream& parameters, std::size_t layer) {
+        const std::size_t unit = first_block_unit + layer;
+        const auto weights = offsets_.block(parameters.acquire_weights(unit));
+        const auto gradients = offsets_.block(parameters.acquire_gradient(unit));
+        over_micro_batches([&](std::size_t token) {
+            stream_.launch("block_backward", [=, this] {
+                const auto block = block_compute(micro_rows_, token);
+                const auto kept = memory_.block(layer, token);
+                const float* input = memory_.block_input(layer, token);
+                if (shape_.recompute == Recompute::full)
+                    block.recompute(weights, input, kept);
+                block.backward(weights, input, kept,
+                               token == 0 ? Contribution::first : Contribution::further, gradients,
+                               memory_.residual_gradient(token));
+            });
+        });
+        parameters.release_gradient(unit);
+        parameters.release_weights(unit);
+    }
+
+    void embedding_backward(ParameterStream& parameters) {
+        float* positions = parameters.acquire_gradient(position_table_unit);
+        stream_.launch("position_table_gradient", [=, this] {
+            position_table_gradient(pool_, all_rows_, config_.hidden, config_.context,
+                                    memory_.residual_gradient(0), positions);
+        });
+        parameters.release_gradient(position_table_unit);
+        float* table = parameters.acquire_gradient(token_table_unit);
+        stream_.launch("token_table_gradient", [=, this] {
+            token_table_gradient(pool_, all_rows_, token_ids(0), config_.hidden, config_.vocabulary,
+                                 memory_.residual_gradient(0), table);
+        });
+        parameters.release_gradient(token_table_unit);
+    }
+
+    double mean_loss() {
+        stream_.launch("sum_losses", [this] {
+            const double* losses = memory_.token_losses();
+            double sum = 0;
+            for (std::size_t i = 0; i < all_rows_.tokens(); ++i)
+                sum += losses[i];
+            *memory_.loss() = sum / static_cast<double>(all_rows_.tokens());
+        });
+        stream_.copy_to_host(reinterpret_cast<std::byte*>(&host_loss_),
+                             reinterpret_cast<const std::byte*>(memory_.loss()), sizeof(double));
+        stream_.synchronize();
+        return host_loss_;
+    }
+
+    const Gpt2Config config_;
+    const BatchShape shape_;
+    cuda::Stream& stream_;
+    ComputePool& pool_;
+    Gpt2Offsets offsets_;
+    cuda::DeviceBuffer buffer_;
+    Gpt2Activations memory_;  ///< cut from buffer_
+    TokenRows all_rows_;
+    TokenRows micro_rows_;
+    std::vector<std::int32_t> host_tokens_;  ///< of the pass in flight
+    double host_loss_ = 0;
+    std::array<Clock::time_point, 3> marks_{};  ///< written by kernels
+};
+
+std::size_t Gpt2Step::device_bytes(const Gpt2Config& config, const BatchShape& shape,
+                                   std::size_t threads) {
+    return Gpt2Activations(resolved_for(config, shape), shape, threads, nullptr).bytes();
+}
+
+Gpt2Step::Gpt2Step(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
+                   const Gpt2Config& config, const BatchShape& shape)
+    : impl_(std::make_unique<Impl>(device, compute, pool, config, shape)) {}
+
+Gpt2Step::~Gpt2Step() = default;
+
+double Gpt2Step::train(ParameterStream& parameters, std::span<const std::int32_t> tokens) {
+    return impl_->train(parameters, tokens);
+}
+
+double Gpt2Step::evaluate(ParameterStream& parameters, std::span<const std::int32_t> tokens) {
+    return impl_->evaluate(parameters, tokens);
+}
+
+void Gpt2Step::next_token_logits(ParameterStream& parameters, std::span<const std::int32_t> tokens,
+                                 std::span<float> logits) {
+    impl_->next_token_logits(parameters, tokens, logits);
+}
+
+PassTimes Gpt2Step::times() const noexcept {
+    return impl_->times();
+}
+
+}  // namespace spillway::engine

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace spillway::engine {
+
+/// What the machine does in a second, bytes; 0: there is no such resource, or it was not measured.
+struct MachineRates {
+    double nvme_read = 0;
+    double nvme_write = 0;
+    double nvme_mixed = 0;  ///< reads and writes at once, both counted
+    double to_device = 0;
+    double to_host = 0;
+    double dram = 0;
+};
+
+/// What one step asks for.
+struct StepDemand {
+    std::uint64_t nvme_read_bytes = 0;
+    std::uint64_t nvme_written_bytes = 0;
+    std::uint64_t to_device_bytes = 0;
+    std::uint64_t to_host_bytes = 0;
+    std::uint64_t dram_bytes = 0;
+    double cpu_s = 0;  ///< forward, backward and update with everything resident
+};
+
+/// The physical bound of a step and the resource that sets it.
+struct StepBound {
+    double seconds = 0;
+    std::string by;  ///< "nvme", "link", "dram", "cpu"; "" if nothing is known
+};
+
+/// Design section 3: the slowest resource's time, with all others free. A demand whose rate is
+/// unknown does not count.
+[[nodiscard]] StepBound step_bound(const MachineRates& rates, const StepDemand& demand);
+
+/// Bytes of one step that really cross DRAM, DMA included, for `parameters` elements of split
+/// state (12 bytes each): the update reads and writes state and gradient once, every gradient
+/// contribution is added up once more, drives and link pass through DRAM once.
+[[nodiscard]] std::uint64_t dram_bytes_per_step(std::uint64_t parameters,
+                                                const StepDemand& transfers);
+
+}  // namespace spillway::engine

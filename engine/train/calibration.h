@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/device.h"
+#include "engine/compute/compute_pool.h"
+#include "engine/model/gpt2_config.h"
+#include "engine/model/gpt2_step.h"
+
+namespace spillway::engine {
+
+/// Seconds of one step's forward and backward with everything resident, from the run's own shapes:
+/// a model of one and one of two layers gives the rest of the model and a layer; few sequences
+/// stand for the batch. Takes a second or two, allocates no more on the device than the run will,
+/// and frees it.
+[[nodiscard]] double calibrate_pass_s(cuda::Device& device, cuda::Stream& compute,
+                                      ComputePool& pool, const Gpt2Config& config,
+                                      const BatchShape& shape);
+
+/// One step of a tiny model, so that what libraries allocate once is there before it is measured.
+void warm_up(cuda::Device& device, cuda::Stream& compute, ComputePool& pool);
+
+/// The time of `layers` layers and of `sequences` sequences from those of one and two layers and of
+/// `timed_sequences`. A second layer that seems to cost nothing (noise) counts as nothing.
+[[nodiscard]] double extrapolate_pass(double one_layer_s, double two_layers_s, std::uint32_t layers,
+                                      std::uint32_t timed_sequences, std::uint32_t sequences);
+
+}  // namespace spillway::engine

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/train/memory_plan.h"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+
+namespace spillway::engine {
+namespace {
+
+/// The units whose gradients a step releases: the tied embedding for the output layer, then all in
+/// reverse, the embedding again at the end.
+std::vector<std::size_t> gradient_uses(const ModelLayout& layout) {
+    std::vector<std::size_t> uses{0};
+    for (std::size_t unit = layout.units.size(); unit > 0; --unit)
+        uses.push_back(unit - 1);
+    return uses;
+}
+
+std::vector<BatchShape> candidate_shapes(const TrainSettings& settings) {
+    std::vector<Recompute> recomputes;
+    if (settings.recompute != "full")
+        recomputes.push_back(Recompute::cheap_parts);
+    if (settings.recompute != "cheap-parts")
+        recomputes.push_back(Recompute::full);
+    std::vector<BatchShape> shapes;
+    for (const auto recompute : recomputes) {
+        for (std::uint32_t parts = 1; parts <= settings.batch; ++parts) {
+            const bool wanted = settings.micro_batches == 0 || settings.micro_batches == parts;
+            if (wanted && settings.batch % parts == 0)
+                shapes.push_back({settings.batch, settings.sequence_tokens(), parts, recompute});
+        }
+    }
+    return shapes;
+}
+
+/// Tokens of a step on their way to the device, and of an evaluation.
+std::size_t token_bytes(const TrainSettings& settings) {
+    return std::size_t{2} * settings.batch * (settings.sequence_tokens() + std::size_t{1}) *
+           sizeof(std::int32_t);
+}
+
+class Planning {
+  public:
+    Planning(const ModelLayout& layout, const TrainSettings& settings, std::size_t threads,
+             const MemoryBudgets& budgets, offload::NvmeTier nvme)
+        : layout_(layout), settings_(settings), threads_(threads), budgets_(budgets), nvme_(nvme) {}
+
+    TrainPlan run() const {
+        const auto shapes = candidate_shapes(settings_);
+        for (const auto& shape : shapes) {
+            if (activation_bytes(shape) > budgets_.device_bytes / 2)
+                continue;
+            if (auto plan = try_shape(shape))
+                return *std::move(plan);
+        }
+        for (const auto& shape : shapes) {
+            if (auto plan = try_shape(shape))
+                return *std::move(plan);
+        }
+        // The shape that needs least says what is missing.
+        return plan_shape(*std::min_element(shapes.begin(), shapes.end(),
+                                            [&](const BatchShape& a, const BatchShape& b) {
+                                                return activation_bytes(a) < activation_bytes(b);
+                                            }));
+    }
+
+  private:
+    std::size_t activation_bytes(const BatchShape& shape) const {
+        return Gpt2Step::device_bytes(layout_.config, shape, threads_);
+    }
+
+    std::optional<TrainPlan> try_shape(const BatchShape& shape) const {
+        try {
+            return plan_shape(shape);
+        } catch (const offload::PlanRefused&) {
+            return std::nullopt;
+        }
+    }
+
+    TrainPlan plan_shape(const BatchShape& shape) const {
+        const bool on_host = budgets_.device_kind == cuda::MemoryKind::host;
+        TrainPlan plan{.shape = shape, .activation_bytes = activation_bytes(shape), .offload = {}};
+        plan.client_host_bytes = token_bytes(settings_) + (on_host ? plan.activation_bytes : 0);
+        require_room("device memory", plan.activation_bytes, budgets_.device_bytes);
+        require_room("host memory", plan.client_host_bytes, budgets_.host_bytes);
+        const offload::PlanRequest request{
+            .device_kind = budgets_.device_kind,
+            .host_bytes = budgets_.host_bytes - plan.client_host_bytes,
+            .device_bytes = budgets_.device_bytes - plan.activation_bytes,
+            .nvme = nvme_,
+            .chunk_bytes = settings_.chunk_size,
+            .timing = update_timing(settings_),
+            .durability =
+                settings_.durable == "off" ? offload::Durability::off : offload::Durability::on,
+            .training_uses = gpt2_training_uses(layout_.config),
+            .gradient_uses = gradient_uses(layout_)};
+        try {
+            plan.offload = offload::make_plan(layout_.order, layout_.units, request);
+        } catch (const offload::PlanRefused& refused) {
+            // The user's budget holds both: name its whole, not the part that was left.
+            const bool device = std::string_view(refused.what()).starts_with("device memory");
+            const auto own = device ? plan.activation_bytes : plan.client_host_bytes;
+            throw offload::PlanRefused(device ? "device memory" : "host memory",
+                                       refused.needed_bytes + own, refused.available_bytes + own,
+                                       advice());
+        }
+        return plan;
+    }
+
+    static void require_room(const char* tier, std::size_t needed, std::size_t available) {
+        // Nothing would be left for the state either.
+        if (needed >= available)
+            throw offload::PlanRefused(
+                tier, needed, available,
+                "activations and data alone do not fit; raise the budget, take fewer --batch "
+                "sequences, more --micro-batches or a shorter --seq");
+    }
+
+    std::string advice() const {
+        return nvme_ == offload::NvmeTier::absent
+                   ? "raise the budget (--host-mem, --device-mem), or give an --nvme folder so "
+                     "that state can live on a drive"
+                   : "raise the budget (--host-mem, --device-mem), take a smaller model, fewer "
+                     "--batch sequences or a shorter --seq";
+    }
+
+    const ModelLayout& layout_;
+    const TrainSettings& settings_;
+    std::size_t threads_;
+    const MemoryBudgets& budgets_;
+    offload::NvmeTier nvme_;
+};
+
+}  // namespace
+
+ModelLayout make_layout(const TrainSettings& settings) {
+    auto config = parse_gpt2(settings.model);
+    config.vocabulary = settings.vocab;
+    config.context = settings.context;
+    config.feed_forward = settings.ffn;
+    resolve(config);
+    return {config, offload::ElementOrder(gpt2_tensors(config)), gpt2_units(config)};
+}
+
+TrainPlan plan_training(const ModelLayout& layout, const TrainSettings& settings,
+                        std::size_t threads, const MemoryBudgets& budgets, offload::NvmeTier nvme) {
+    return Planning(layout, settings, threads, budgets, nvme).run();
+}
+
+offload::UpdateTiming update_timing(const TrainSettings& settings) noexcept {
+    return !settings.clip && settings.nonfinite == "stop" ? offload::UpdateTiming::as_completed
+                                                          : offload::UpdateTiming::after_norm;
+}
+
+}  // namespace spillway::engine

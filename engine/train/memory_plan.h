@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "cuda/device.h"
+#include "engine/model/gpt2_config.h"
+#include "engine/model/gpt2_step.h"
+#include "engine/train/train_settings.h"
+#include "offload/element_order.h"
+#include "offload/plan.h"
+
+namespace spillway::engine {
+
+/// A GPT-2 as the memory manager sees it.
+struct ModelLayout {
+    Gpt2Config config;
+    offload::ElementOrder order;
+    std::vector<offload::Unit> units;
+};
+/// Of sound settings.
+[[nodiscard]] ModelLayout make_layout(const TrainSettings& settings);
+
+/// Memory for everything that a budget covers: the memory manager and its client.
+struct MemoryBudgets {
+    cuda::MemoryKind device_kind = cuda::MemoryKind::host;
+    std::size_t host_bytes = 0;    ///< of a `host` device: its memory too
+    std::size_t device_bytes = 0;  ///< of a `host` device: a cap within host_bytes
+};
+
+/// How a run fits its budgets: placement only, no bit of the result depends on it.
+struct TrainPlan {
+    BatchShape shape;
+    std::size_t activation_bytes = 0;   ///< on the device
+    std::size_t client_host_bytes = 0;  ///< host memory beside the memory manager's, data and, on a
+                                        ///< `host` device, activations
+    offload::OffloadPlan offload;
+
+    /// Host memory in all: what the ledgers must not exceed.
+    [[nodiscard]] std::size_t host_bytes(cuda::MemoryKind kind) const noexcept {
+        return client_host_bytes + offload.host_bytes +
+               (kind == cuda::MemoryKind::host ? offload.device_bytes : 0);
+    }
+};
+
+/// Micro-batches and recomputation as set, or chosen: the cheapest recomputation, then the fewest
+/// micro-batches, that leave half a budget to the state, else that fit at all. Throws
+/// offload::PlanRefused naming the tier, the bytes needed and available.
+[[nodiscard]] TrainPlan plan_training(const ModelLayout& layout, const TrainSettings& settings,
+                                      std::size_t threads, const MemoryBudgets& budgets,
+                                      offload::NvmeTier nvme);
+
+/// When updates may run: with nothing to wait for (`--clip off --nonfinite stop`) as gradients
+/// complete.
+[[nodiscard]] offload::UpdateTiming update_timing(const TrainSettings& settings) noexcept;
+
+}  // namespace spillway::engine

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/train/probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <span>
+#include <stdexcept>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cpu_optim/adamw.h"
+#include "engine/compute/compute_pool.h"
+#include "engine/train/drive_probe.h"
+#include "nvme/huge_page_arena.h"
+
+namespace spillway::engine {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t least_memory_bytes = std::size_t{4} << 20;
+/// What a thread takes at a time: fits the second-level cache, as the tiles of a real update do.
+constexpr std::size_t piece_bytes = std::size_t{256} << 10;
+/// Weight, residue, m, v and gradient.
+constexpr std::size_t update_bytes_per_parameter = 2 + 2 + 4 + 4 + 4;
+constexpr std::size_t link_buffer_bytes = std::size_t{16} << 20;
+
+/// Shares of the time limit.
+constexpr double drive_share = 0.65;
+constexpr double dram_share = 0.1;
+constexpr double update_share = 0.15;
+constexpr double link_share = 0.05;  // each way
+
+/// Passes per second: `pass` again and again for `limit_s`, the median of their times. The first
+/// one warms up.
+template <typename Pass>
+double median_pass_s(double limit_s, const Pass& pass) {
+    pass();
+    std::vector<double> times;
+    const auto start = Clock::now();
+    do {
+        const auto begin = Clock::now();
+        pass();
+        times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    } while (std::chrono::duration<double>(Clock::now() - start).count() < limit_s);
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return std::max(*middle, 1e-9);
+}
+
+double probe_dram(ComputePool& pool, std::span<std::byte> memory, double limit_s) {
+    const auto words = std::span(reinterpret_cast<std::uint64_t*>(memory.data()),
+                                 memory.size() / sizeof(std::uint64_t));
+    constexpr std::size_t piece_words = piece_bytes / sizeof(std::uint64_t);
+    const auto pieces = words.size() / piece_words;
+    const auto pass = [&] {
+        pool.for_each(pieces, [&](std::size_t piece) {
+            for (auto& word : words.subspan(piece * piece_words, piece_words))
+                word = (word ^ 0x9E3779B97F4A7C15u) + 1;
+        });
+    };
+    const auto moved_bytes = 2 * pieces * piece_bytes;
+    return static_cast<double>(moved_bytes) / median_pass_s(limit_s, pass);
+}
+
+/// One piece of an update, cut out of the arena: the five planes one behind the other.
+struct UpdatePiece {
+    std::span<float> m;
+    std::span<float> v;
+    std::span<float> gradient;
+    std::span<std::uint16_t> weight;
+    std::span<std::int16_t> residue;
+
+    explicit UpdatePiece(std::span<std::byte> memory) {
+        const auto elements = memory.size() / update_bytes_per_parameter;
+        auto* at = memory.data();
+        const auto cut = [&]<typename T>(std::span<T>& plane) {
+            plane = {reinterpret_cast<T*>(at), elements};
+            at += plane.size_bytes();
+        };
+        cut(m);
+        cut(v);
+        cut(gradient);
+        cut(weight);
+        cut(residue);
+    }
+
+    /// Ordinary values: arithmetic on denormal or infinite ones would take another time.
+    void initialise() const {
+        for (std::size_t i = 0; i < m.size(); ++i) {
+            const float value = static_cast<float>(i % 257) * 1e-4f + 1e-3f;
+            gradient[i] = value;
+            m[i] = value;
+            v[i] = value * value;
+            weight[i] = 0x3E80;  // 0.25
+            residue[i] = 0;
+        }
+    }
+
+    [[nodiscard]] std::size_t update(cpu_optim::Isa isa,
+                                     const cpu_optim::AdamWCoefficients& coefficients) const {
+        return cpu_optim::adamw_update(isa, coefficients, {weight, residue, m, v, gradient});
+    }
+};
+
+double probe_update(ComputePool& pool, std::span<std::byte> memory, double limit_s) {
+    const auto pieces = memory.size() / piece_bytes;
+    const auto piece_of = [&](std::size_t piece) {
+        return UpdatePiece(memory.subspan(piece * piece_bytes, piece_bytes));
+    };
+    pool.for_each(pieces, [&](std::size_t piece) { piece_of(piece).initialise(); });
+    const auto coefficients = cpu_optim::make_coefficients({.learning_rate = 1e-5}, 100, 1.0);
+    const auto pass = [&] {
+        pool.for_each(pieces, [&](std::size_t piece) {
+            if (piece_of(piece).update(pool.isa(), coefficients) != 0)
+                throw std::logic_error("the update's probe left the range of its weights");
+        });
+    };
+    const auto parameters = pieces * (piece_bytes / update_bytes_per_parameter);
+    return static_cast<double>(parameters) / median_pass_s(limit_s, pass);
+}
+
+/// Rates each way of a device with memory of its own; a link of a known rate is not measured.
+void probe_link(cuda::Device& device, std::span<std::byte> memory, double limit_s,
+                MachineProfile& profile) {
+    if (device.memory_kind() == cuda::MemoryKind::host)
+        return;
+    if (device.link_bytes_per_s() > 0) {
+        profile.to_device_bytes_per_s = device.link_bytes_per_s();
+        profile.to_host_bytes_per_s = device.link_bytes_per_s();
+        return;
+    }
+    const auto bytes = std::min({memory.size(), link_buffer_bytes, device.free_bytes() / 2});
+    try {
+        const auto buffer = device.allocate(bytes);
+        const auto stream = device.create_stream("probe");
+        const auto rate = [&](const auto& copy) {
+            return static_cast<double>(bytes) / median_pass_s(limit_s, [&] {
+                       copy();
+                       stream->synchronize();
+                   });
+        };
+        profile.to_device_bytes_per_s =
+            rate([&] { stream->copy_to_device(buffer.data(), memory.data(), bytes); });
+        profile.to_host_bytes_per_s =
+            rate([&] { stream->copy_to_host(memory.data(), buffer.data(), bytes); });
+    } catch (const cuda::OutOfDeviceMemory& error) {
+        profile.notes.push_back(fmt::format("the link was not measured: {}", error.what()));
+    }
+}
+
+void note_cache(std::size_t memory_bytes, MachineProfile& profile) {
+    const auto cache_bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (cache_bytes > 0 && memory_bytes < 2 * static_cast<std::size_t>(cache_bytes))
+        profile.notes.push_back(
+            fmt::format("memory and update were measured on {} bytes, which the "
+                        "cache of {} bytes may hold: both may be slower",
+                        memory_bytes, cache_bytes));
+}
+
+}  // namespace
+
+ProfileKey profile_key(const ProbeRequest& request) {
+    return {cpu_model_name(), std::string(cpu_optim::isa_name(request.isa)), request.threads,
+            request.device.name(),
+            request.nvme_folder.empty() ? "" : file_system_identity(request.nvme_folder)};
+}
+
+MachineProfile probe_machine(const ProbeRequest& request) {
+    if (request.memory_bytes < least_memory_bytes)
+        throw std::invalid_argument(
+            fmt::format("measuring the machine needs {} bytes of memory, not {}",
+                        least_memory_bytes, request.memory_bytes));
+    MachineProfile profile;
+    profile.key = profile_key(request);
+    profile.measured_unix_s = static_cast<std::int64_t>(std::time(nullptr));
+    const auto arena_bytes =
+        request.memory_bytes - request.memory_bytes % nvme::HugePageArena::page_bytes;
+    const nvme::HugePageArena arena(arena_bytes);
+    const double limit_s = request.time_limit_s;
+    if (!request.nvme_folder.empty()) {
+        auto drive = probe_drive(
+            {request.nvme_folder, request.backend, arena.bytes(), limit_s * drive_share});
+        profile.drive = drive.rates;
+        profile.notes = std::move(drive.notes);
+    }
+    note_cache(arena_bytes, profile);
+    ComputePool pool(request.threads, request.isa);
+    profile.dram_bytes_per_s = probe_dram(pool, arena.bytes(), limit_s * dram_share);
+    profile.update_parameters_per_s = probe_update(pool, arena.bytes(), limit_s * update_share);
+    probe_link(request.device, arena.bytes(), limit_s * link_share, profile);
+    return profile;
+}
+
+MachineProfile recall_or_probe(const ProbeRequest& request, const std::filesystem::path& path,
+                               double max_age_s) {
+    if (path.empty())
+        return probe_machine(request);
+    auto stored = load_profiles(path);
+    const auto* recent = find_profile(stored.profiles, profile_key(request),
+                                      static_cast<std::int64_t>(std::time(nullptr)),
+                                      static_cast<std::int64_t>(max_age_s));
+    if (recent != nullptr)
+        return *recent;
+    auto profile = probe_machine(request);
+    try {
+        store_profile(path, profile);
+    } catch (const std::system_error& error) {
+        profile.notes.push_back(fmt::format("the profile was not stored: {}", error.what()));
+    }
+    if (!stored.note.empty())
+        profile.notes.push_back(stored.note);
+    return profile;
+}
+
+}  // namespace spillway::engine

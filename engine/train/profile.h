@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace spillway::engine {
+
+/// A drive under 1 MiB direct operations at depth 32, bytes per second. Writes are sustained for
+/// the length of the probe and flushed; `mixed` counts reads and writes made at once together.
+struct DriveRates {
+    double read_bytes_per_s = 0;
+    double write_bytes_per_s = 0;
+    double mixed_bytes_per_s = 0;
+    friend bool operator==(const DriveRates&, const DriveRates&) = default;
+};
+
+/// What a measurement belongs to: with other values here it says nothing.
+struct ProfileKey {
+    std::string cpu;          ///< as the kernel names the model
+    std::string isa;          ///< of the update's kernels
+    std::size_t threads = 0;  ///< of the update
+    std::string device;       ///< "cpu", "sim:64MiB@8GB/s"
+    std::string file_system;  ///< of the NVMe tier's folder; "" without one
+    friend bool operator==(const ProfileKey&, const ProfileKey&) = default;
+};
+
+/// What a machine was measured to give. A rate of 0 was not measured, or there is no such resource.
+struct MachineProfile {
+    ProfileKey key;
+    std::int64_t measured_unix_s = 0;
+    std::optional<DriveRates> drive;
+    double dram_bytes_per_s = 0;  ///< read and written, both counted
+    double update_parameters_per_s = 0;
+    double to_device_bytes_per_s = 0;
+    double to_host_bytes_per_s = 0;
+    std::vector<std::string> notes;  ///< what to know about the figures, a sentence each
+    friend bool operator==(const MachineProfile&, const MachineProfile&) = default;
+};
+
+/// $XDG_CACHE_HOME/spillway/profile.json, or ~/.cache/spillway/profile.json; empty if the
+/// environment names neither an absolute cache folder nor a home.
+[[nodiscard]] std::filesystem::path default_profile_path();
+
+/// Never fails: a file that is missing is empty; one that is damaged or of another format is
+/// ignored, and `note` says so in a sentence.
+struct StoredProfiles {
+    std::vector<MachineProfile> profiles;
+    std::string note;
+};
+[[nodiscard]] StoredProfiles load_profiles(const std::filesystem::path& path);
+
+/// The newest profile of `key` made within the last `max_age_s`; nullptr if there is none. One from
+/// the future (a clock set back) does not count.
+[[nodiscard]] const MachineProfile* find_profile(std::span<const MachineProfile> profiles,
+                                                 const ProfileKey& key, std::int64_t now_unix_s,
+                                                 std::int64_t max_age_s);
+
+/// Adds `profile`, in place of an older one of its key, and writes the file in one step; folders
+/// are made as needed, a damaged file is replaced. Throws std::system_error naming the path.
+void store_profile(const std::filesystem::path& path, const MachineProfile& profile);
+
+/// The key's parts, asked of this machine.
+[[nodiscard]] std::string cpu_model_name();
+/// Type and identity of the file system that holds `folder`, stable over reboots where the file
+/// system has an identity of its own. Throws std::system_error naming the folder.
+[[nodiscard]] std::string file_system_identity(const std::filesystem::path& folder);
+
+}  // namespace spillway::engine

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cuda/device.h"
+#include "engine/cli/console.h"
+#include "engine/compute/compute_pool.h"
+#include "engine/data/byte_corpus.h"
+#include "engine/train/bound.h"
+#include "engine/train/memory_plan.h"
+#include "engine/train/progress_replay.h"
+#include "engine/train/run_record.h"
+#include "engine/train/train_settings.h"
+#include "offload/state_folder.h"
+
+namespace spillway::engine {
+
+/// Everything a run needs that is there before its first step. Destroyed from the bottom up: what
+/// uses something stands below it.
+struct RunSetup {
+    TrainSettings settings;  ///< as used
+    ModelLayout layout;
+    std::unique_ptr<ByteCorpus> corpus;
+    std::optional<ProgressReplay> replay;
+    MemoryBudgets budgets;
+    TrainPlan plan;
+    std::unique_ptr<cuda::Device> device;
+    std::unique_ptr<cuda::Stream> compute;
+    std::unique_ptr<ComputePool> pool;
+    std::size_t overhead_bytes = 0;              ///< resident before any budget was touched
+    std::optional<StepBound> bound;              ///< none: `--probe off`
+    std::optional<offload::StateFolder> folder;  ///< there; the engine takes it
+};
+
+/// Checks all that the user asked for against the run's record and the machine, plans, measures
+/// what the bound needs, and opens or creates the run's folder, last of all. Tells the console the
+/// budgets and the plan. Throws UsageError (with all problems), offload::PlanRefused,
+/// offload::FolderRefused; nothing of a new run is on the disk then.
+[[nodiscard]] RunSetup prepare_run(TrainSettings settings, const GivenSettings& given,
+                                   Console& console);
+
+}  // namespace spillway::engine

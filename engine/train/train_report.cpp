@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/train/train_report.h"
+
+#include <array>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/train/run_record.h"
+
+namespace spillway::engine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename Value>
+Json or_null(const std::optional<Value>& value) {
+    return value ? Json(*value) : Json(nullptr);
+}
+
+Json items_json(const std::vector<offload::MemoryItem>& items) {
+    auto list = Json::array();
+    for (const auto& item : items)
+        list.push_back({{"name", item.name}, {"bytes", item.bytes}});
+    return list;
+}
+
+Json plan_json(const TrainResult& r) {
+    const auto& plan = r.plan;
+    return {{"micro_batches", plan.shape.micro_batches},
+            {"recompute", plan.shape.recompute == Recompute::full ? "full" : "cheap-parts"},
+            {"activation_bytes", plan.activation_bytes},
+            {"host_budget_bytes", r.budgets.host_bytes},
+            {"host_bytes", plan.host_bytes(r.budgets.device_kind)},
+            {"device_budget_bytes", r.budgets.device_bytes},
+            {"device_bytes", plan.activation_bytes + plan.offload.device_bytes},
+            {"disk_bytes", plan.offload.disk_bytes},
+            {"chunk_tiles", plan.offload.chunk_tiles},
+            {"chunks", plan.offload.chunks},
+            {"host_items", items_json(plan.offload.host_items)},
+            {"device_items", items_json(plan.offload.device_items)},
+            {"nvme_read_bytes_per_step", plan.offload.nvme_read_bytes_per_step},
+            {"nvme_written_bytes_per_step", plan.offload.nvme_written_bytes_per_step},
+            {"bytes_without_offloading", bytes_without_offloading(plan, r.parameters)}};
+}
+
+Json stall_json(const offload::OffloadStatistics& s) {
+    return {{"nvme_read", s.stall_nvme_read_s},
+            {"nvme_write", s.stall_nvme_write_s},
+            {"link", s.stall_link_s},
+            {"cpu", s.stall_cpu_s},
+            {"commit", s.stall_commit_s}};
+}
+
+Json peak_json(const PeakMemory& peak) {
+    return {{"device_bytes", peak.device_bytes},
+            {"host_bytes", peak.host_bytes},
+            {"overhead_bytes", peak.overhead_bytes},
+            {"rss_bytes", peak.rss_bytes}};
+}
+
+Json bytes_json(const TrainResult& r) {
+    return {{"nvme_read", r.offload.nvme_read_bytes},
+            {"nvme_written", r.offload.nvme_written_bytes},
+            {"commit", r.offload.commit_bytes},
+            {"h2d", r.device_work.to_device_bytes},
+            {"d2h", r.device_work.to_host_bytes}};
+}
+
+}  // namespace
+
+std::string train_report_json(const TrainResult& r) {
+    const Json report{{"model", {{"name", r.settings.model}, {"parameters", r.parameters}}},
+                      {"device", r.device},
+                      {"isa", r.isa},
+                      {"io_backend", r.io_backend},
+                      {"steps", r.progress.iteration},
+                      {"session_steps", r.session_steps},
+                      {"tokens", r.progress.tokens},
+                      {"wall_s", r.wall_s},
+                      {"elapsed_s", r.progress.elapsed_s},
+                      {"tokens_per_s", r.tokens_per_s},
+                      {"loss",
+                       {{"first", or_null(r.progress.first_loss)},
+                        {"last", or_null(r.progress.last_loss)},
+                        {"eval", or_null(r.evaluation_loss)}}},
+                      {"phase_s",
+                       {{"forward", r.phases.forward_s},
+                        {"backward", r.phases.backward_s},
+                        {"optimizer", r.offload.update_wall_s},
+                        {"commit", r.offload.commit_wall_s}}},
+                      {"stall_s", stall_json(r.offload)},
+                      {"bytes", bytes_json(r)},
+                      {"peak", peak_json(r.peak)},
+                      {"bound_s", r.bound ? Json(r.bound->seconds) : Json(nullptr)},
+                      {"bound_by", r.bound ? Json(r.bound->by) : Json(nullptr)},
+                      {"attained", or_null(r.attained)},
+                      {"exact", true},
+                      {"updates", r.updates},
+                      {"skipped_steps", r.progress.skipped_steps},
+                      {"resumed_from_step", or_null(r.resumed_from_step)},
+                      {"interrupted", r.interrupted},
+                      {"commits", r.offload.commits},
+                      {"weights_xxh3", fmt::format("{:016x}", r.weights_xxh3)},
+                      {"plan", plan_json(r)},
+                      {"settings", Json::parse(settings_json(r.settings))}};
+    return report.dump(2);
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+    constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
+    auto value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    while (value >= 1024 && unit + 1 < units.size()) {
+        value /= 1024;
+        ++unit;
+    }
+    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, units[unit]);
+}
+
+std::size_t bytes_without_offloading(const TrainPlan& plan, std::uint64_t parameters) noexcept {
+    return plan.activation_bytes + static_cast<std::size_t>(parameters) * 16;
+}
+
+std::vector<std::string> train_plan_lines(const TrainPlan& plan, const MemoryBudgets& budgets) {
+    const bool own_memory = budgets.device_kind == cuda::MemoryKind::device;
+    std::vector<std::string> lines{
+        fmt::format("plan: {} of {} host memory, {} on {}, {} read and {} written there a step",
+                    human_bytes(plan.host_bytes(budgets.device_kind)),
+                    human_bytes(budgets.host_bytes), human_bytes(plan.offload.disk_bytes),
+                    "the drive", human_bytes(plan.offload.nvme_read_bytes_per_step),
+                    human_bytes(plan.offload.nvme_written_bytes_per_step)),
+        fmt::format("plan: {} micro-batch{}, backward computes {} again, {} chunks",
+                    plan.shape.micro_batches, plan.shape.micro_batches == 1 ? "" : "es",
+                    plan.shape.recompute == Recompute::full ? "whole blocks" : "cheap parts",
+                    plan.offload.chunks)};
+    if (own_memory)
+        lines.push_back(fmt::format("plan: {} of {} device memory, {} of it activations",
+                                    human_bytes(plan.activation_bytes + plan.offload.device_bytes),
+                                    human_bytes(budgets.device_bytes),
+                                    human_bytes(plan.activation_bytes)));
+    return lines;
+}
+
+std::vector<std::string> train_report_lines(const TrainResult& r) {
+    const auto whole = human_bytes(bytes_without_offloading(r.plan, r.parameters));
+    std::vector<std::string> lines{
+        "memory        used         without Spillway",
+        fmt::format("  device      {:<12} {}", human_bytes(r.peak.device_bytes), whole),
+        fmt::format("  host        {:<12} and {} of overhead", human_bytes(r.peak.host_bytes),
+                    human_bytes(r.peak.overhead_bytes)),
+        fmt::format("  drive       {}", human_bytes(r.plan.offload.disk_bytes)),
+        fmt::format("{} steps, {} tokens, {} updates, {} skipped; {:.1f} s, {:.0f} tokens/s",
+                    r.progress.iteration, r.progress.tokens, r.updates, r.progress.skipped_steps,
+                    r.wall_s, r.tokens_per_s)};
+    if (r.progress.last_loss)
+        lines.push_back(fmt::format(
+            "loss {:.4f} at first, {:.4f} at last{}",
+            r.progress.first_loss.value_or(*r.progress.last_loss), *r.progress.last_loss,
+            r.evaluation_loss ? fmt::format(", {:.4f} on held-out text", *r.evaluation_loss) : ""));
+    if (r.bound && r.attained)
+        lines.push_back(fmt::format("{:.0f} % of what the {} allows ({:.3f} s a step)",
+                                    100 * *r.attained, r.bound->by, r.bound->seconds));
+    lines.push_back(fmt::format("weights {:016x}", r.weights_xxh3));
+    return lines;
+}
+
+}  // namespace spillway::engine

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cuda/device.h"
+#include "engine/model/gpt2_step.h"
+#include "engine/train/bound.h"
+#include "engine/train/memory_plan.h"
+#include "engine/train/train_settings.h"
+#include "offload/offload_engine.h"
+
+namespace spillway::engine {
+
+/// Where a run stands: what a commit keeps beside the tensors.
+struct RunProgress {
+    std::uint64_t iteration = 0;
+    std::uint64_t tokens = 0;
+    std::uint64_t skipped_steps = 0;
+    std::uint64_t consecutive_skips = 0;
+    double elapsed_s = 0;  ///< of all sessions: what a budget has spent
+    std::optional<double> first_loss;
+    std::optional<double> last_loss;
+};
+/// As JSON, the text a commit keeps.
+[[nodiscard]] std::string to_client_state(const RunProgress& progress);
+/// Throws std::runtime_error saying what is wrong.
+[[nodiscard]] RunProgress parse_client_state(const std::string& text);
+
+/// Most bytes taken, against what was allowed.
+struct PeakMemory {
+    std::size_t device_bytes = 0;
+    std::size_t host_bytes = 0;      ///< by the ledgers: memory manager and trainer
+    std::size_t overhead_bytes = 0;  ///< resident before a budget was touched: code, libraries
+    std::size_t rss_bytes = 0;       ///< as the kernel saw it
+};
+
+/// Everything a run has to tell at its end.
+struct TrainResult {
+    TrainSettings settings;  ///< as used, with what was chosen filled in
+    TrainPlan plan;
+    MemoryBudgets budgets;
+    std::string device;
+    std::string isa;
+    std::string io_backend;
+    std::uint64_t parameters = 0;
+
+    RunProgress progress;
+    std::uint64_t session_steps = 0;  ///< of this process
+    double wall_s = 0;                ///< of this process, first step to last write
+    double tokens_per_s = 0;
+    std::optional<double> evaluation_loss;
+    std::uint64_t updates = 0;
+    std::optional<std::uint64_t> resumed_from_step;
+    bool interrupted = false;
+
+    PassTimes phases;                    ///< summed over steps
+    offload::OffloadStatistics offload;  ///< of this process
+    cuda::DeviceStatistics device_work;  ///< of the steps
+    PeakMemory peak;
+    std::optional<StepBound> bound;  ///< none: not probed
+    std::optional<double> attained;
+    std::uint64_t weights_xxh3 = 0;
+};
+
+}  // namespace spillway::engine

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/train/train_settings.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "engine/cli/units.h"
+#include "engine/model/gpt2_config.h"
+#include "offload/element_order.h"
+
+namespace spillway::engine {
+namespace {
+
+using Problems = std::vector<std::string>;
+
+void check_needed(const TrainSettings& s, Problems& problems) {
+    if (s.model.empty())
+        problems.emplace_back("--model is needed, such as gpt2:12x768x12");
+    if (s.data.empty())
+        problems.emplace_back("--data is needed: one or more files of text");
+    if (s.out.empty())
+        problems.emplace_back("--out is needed: the folder the run is kept in");
+    if (s.steps == 0 && s.budget_s == 0 && s.replay_progress.empty())
+        problems.emplace_back("--steps N or --budget TIME is needed: how long to train");
+}
+
+void check_length(const TrainSettings& s, Problems& problems) {
+    if (s.steps > 0 && s.budget_s > 0)
+        problems.push_back(fmt::format("--steps {} and --budget {}s exclude each other; give one",
+                                       s.steps, s.budget_s));
+    if (s.steps > 0 && !s.replay_progress.empty())
+        problems.push_back(fmt::format(
+            "--steps {} and --replay-progress {} exclude each other: the log says how many steps",
+            s.steps, s.replay_progress.string()));
+    if (s.schedule_steps > 0 && s.steps == 0)
+        problems.push_back(fmt::format(
+            "--schedule-steps {} needs --steps; with --budget the schedule follows the clock",
+            s.schedule_steps));
+}
+
+void check_model(const TrainSettings& s, Problems& problems) {
+    if (s.model.empty())
+        return;
+    try {
+        auto config = parse_gpt2(s.model);
+        config.vocabulary = s.vocab;
+        config.context = s.context;
+        config.feed_forward = s.ffn;
+        resolve(config);
+    } catch (const std::invalid_argument& error) {
+        problems.emplace_back(std::string("--model: ") + error.what());
+    }
+}
+
+void check_batch(const TrainSettings& s, Problems& problems) {
+    if (s.batch == 0)
+        problems.emplace_back("--batch is 0; at least 1 sequence a step is needed");
+    if (s.vocab < 256)
+        problems.push_back(
+            fmt::format("--vocab is {}; text read as bytes needs at least 256", s.vocab));
+    if (s.seq > s.context)
+        problems.push_back(
+            fmt::format("--seq {} is longer than --context {}: the model has no positions for it",
+                        s.seq, s.context));
+    if (s.micro_batches > 0 && (s.batch % s.micro_batches != 0))
+        problems.push_back(
+            fmt::format("--micro-batches {} does not divide --batch {}", s.micro_batches, s.batch));
+}
+
+void check_range(Problems& problems, const char* name, double value, double low, double high,
+                 const char* range) {
+    if (!(value >= low && value <= high))
+        problems.push_back(fmt::format("--{} is {}; it must be {}", name, value, range));
+}
+
+void check_optimizer(const TrainSettings& s, Problems& problems) {
+    const double below_one = std::nextafter(1.0, 0.0);
+    const double large = 1e30;
+    check_range(problems, "lr", s.lr, 0, large, "0 or more");
+    check_range(problems, "beta1", s.beta1, 0, below_one, "at least 0 and below 1");
+    check_range(problems, "beta2", s.beta2, 0, below_one, "at least 0 and below 1");
+    check_range(problems, "epsilon", s.epsilon, 0, large, "0 or more");
+    check_range(problems, "weight-decay", s.weight_decay, 0, large, "0 or more");
+    check_range(problems, "min-lr", s.min_lr, 0, 1, "a part of --lr, from 0 to 1");
+    if (s.clip && !(*s.clip > 0))
+        problems.push_back(fmt::format("--clip is {}; it must be above 0, or off", *s.clip));
+    if (s.schedule_steps > 0 && s.warmup > s.schedule_steps)
+        problems.push_back(fmt::format("--warmup {} is longer than --schedule-steps {}", s.warmup,
+                                       s.schedule_steps));
+}
+
+void check_placement(const TrainSettings& s, Problems& problems) {
+    constexpr auto step_bytes = offload::tile_elements * sizeof(float);
+    if (s.chunk_size % step_bytes != 0)
+        problems.push_back(fmt::format("--chunk-size is {} bytes; it must be a multiple of {}",
+                                       s.chunk_size, step_bytes));
+}
+
+}  // namespace
+
+nvme::BackendKind io_backend_kind(const TrainSettings& settings) noexcept {
+    if (settings.io_backend == "io_uring")
+        return nvme::BackendKind::io_uring;
+    return settings.io_backend == "threads" ? nvme::BackendKind::threads
+                                            : nvme::BackendKind::automatic;
+}
+
+CommitInterval parse_commit_interval(const std::string& text) {
+    const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+        return std::isdigit(c) != 0;
+    });
+    CommitInterval interval;
+    if (!plain)
+        interval.seconds = parse_duration_s(text);
+    else if (text.size() <= 18)
+        interval.steps = std::stoull(text);
+    if (interval.steps == 0 && !(interval.seconds > 0))
+        throw std::invalid_argument("\"" + text + "\" is no step count and no time above 0");
+    return interval;
+}
+
+std::vector<std::string> problems_of(const TrainSettings& settings) {
+    Problems problems;
+    check_needed(settings, problems);
+    check_length(settings, problems);
+    check_model(settings, problems);
+    check_batch(settings, problems);
+    check_optimizer(settings, problems);
+    check_placement(settings, problems);
+    return problems;
+}
+
+}  // namespace spillway::engine

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cpu_optim/isa.h"
+#include "engine/train/machine_memory.h"
+#include "engine/train/master_hash.h"
+#include "engine/train/metrics_log.h"
+#include "engine/train/offload_parameter_stream.h"
+#include "engine/train/progress_meter.h"
+#include "engine/train/run_clock.h"
+#include "engine/train/train_report.h"
+
+namespace spillway::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t most_consecutive_skips = 10;
+
+offload::OffloadOptions engine_options(const TrainSettings& settings) {
+    offload::OffloadOptions options;
+    options.threads = settings.threads;
+    options.isa = cpu_optim::parse_isa(settings.isa);
+    options.io_backend = io_backend_kind(settings);
+    options.durability =
+        settings.durable == "off" ? offload::Durability::off : offload::Durability::on;
+    options.timing = update_timing(settings);
+    return options;
+}
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+    return std::chrono::duration<double>(to - from).count();
+}
+
+/// As torch.nn.utils.clip_grad_norm_ has it.
+double clip_coefficient(const std::optional<double>& clip, double norm) {
+    return clip ? std::min(1.0, *clip / (norm + 1e-6)) : 1.0;
+}
+
+}  // namespace
+
+class Trainer::Impl {
+  public:
+    Impl(RunSetup& setup, Console& console)
+        : setup_(setup),
+          settings_(setup.settings),
+          console_(console),
+          engine_(*std::exchange(setup.folder, std::nullopt), setup.layout.order,
+                  setup.layout.units, *setup.device, *setup.compute, setup.plan.offload,
+                  engine_options(settings_)),
+          parameters_(engine_),
+          step_(*setup.device, *setup.compute, *setup.pool, setup.layout.config, setup.plan.shape),
+          training_uses_(gpt2_training_uses(setup.layout.config)),
+          interval_(parse_commit_interval(settings_.commit_every)),
+          meter_(console, setup.bound) {
+        const auto tokens =
+            std::size_t{settings_.batch} * (settings_.sequence_tokens() + std::size_t{1});
+        tokens_.resize(tokens);
+        recover_or_initialise();
+        clock_.emplace(settings_, std::exchange(setup_.replay, std::nullopt), progress_.elapsed_s);
+        log_.emplace(settings_.out, progress_.iteration);
+        device_before_ = setup_.device->statistics();
+    }
+
+    TrainResult run(const StopRequest& stop) {
+        started_ = step_end_ = committed_at_ = Clock::now();
+        bool interrupted = false;
+        while (!clock_->is_over(progress_.iteration, elapsed_s())) {
+            if (stop.requested()) {
+                interrupted = true;
+                break;
+            }
+            train_step();
+        }
+        if (committed_iteration_ != progress_.iteration)
+            request_commit();
+        engine_.wait_idle();
+        session_s_ = seconds_between(started_, Clock::now());
+        TrainResult result = collect(interrupted);
+        if (!interrupted)
+            result.evaluation_loss = evaluate();
+        MasterHash hash;
+        engine_.visit_masters([&](offload::TensorId, std::uint64_t, std::span<const float> values) {
+            hash.add(values);
+        });
+        result.weights_xxh3 = hash.digest();
+        result.peak = peak();
+        console_.clear_progress();
+        return result;
+    }
+
+  private:
+    void recover_or_initialise() {
+        if (const auto recovered = engine_.recover()) {
+            progress_ = parse_client_state(recovered->client_state);
+            resumed_from_ = progress_.iteration;
+            console_.line(fmt::format("resumed from step {} ({} updates)", progress_.iteration,
+                                      recovered->update));
+        } else {
+            const auto& config = setup_.layout.config;
+            engine_.initialise(
+                [&config, seed = settings_.seed](offload::TensorId tensor, std::uint64_t first,
+                                                 std::span<float> out) {
+                    gpt2_initial_values(config, seed, tensor, first, out);
+                },
+                note());
+        }
+        session_start_ = progress_;
+        committed_iteration_ = progress_.iteration;
+    }
+
+    [[nodiscard]] offload::CommitNote note() const {
+        return {progress_.iteration, to_client_state(progress_)};
+    }
+
+    void train_step() {
+        const auto update = engine_.update();
+        const auto pace = clock_->pace(progress_.iteration, update, elapsed_s());
+        setup_.corpus->training_window(settings_.seed, progress_.iteration, settings_.batch,
+                                       settings_.sequence_tokens(), tokens_);
+        engine_.begin_pass(training_uses_);
+        const bool at_once = update_timing(settings_) == offload::UpdateTiming::as_completed;
+        if (at_once)
+            engine_.begin_update(update_step(pace.learning_rate, 1.0));
+        const double loss = step_.train(parameters_, tokens_);
+        const auto gradient = engine_.finish_gradients();
+        const bool skipped = !at_once && finish_update(pace.learning_rate, gradient);
+        phases_.forward_s += step_.times().forward_s;
+        phases_.backward_s += step_.times().backward_s;
+        advance(loss, skipped);
+        tell(loss, pace, gradient.norm, skipped);
+        if (skipped && progress_.consecutive_skips >= most_consecutive_skips)
+            throw std::runtime_error(fmt::format(
+                "{} steps in a row had non-finite gradients (the last at step {}, first in {}): "
+                "lower --lr, raise --warmup, or look at the data; the last commit stands at step "
+                "{}",
+                progress_.consecutive_skips, progress_.iteration, gradient.nonfinite_tensor,
+                committed_iteration_));
+        if (commit_is_due())
+            request_commit();
+    }
+
+    /// Returns whether the step was skipped.
+    bool finish_update(double learning_rate, const offload::GradientSummary& gradient) {
+        if (gradient.nonfinite == 0 && std::isfinite(gradient.norm)) {
+            engine_.begin_update(
+                update_step(learning_rate, clip_coefficient(settings_.clip, gradient.norm)));
+            return false;
+        }
+        if (settings_.nonfinite == "stop")
+            throw offload::NonfiniteGradient(fmt::format(
+                "step {}: {} values of the gradient are not finite, the first of them in {}; "
+                "--nonfinite skip would go on without this step",
+                progress_.iteration + 1, gradient.nonfinite, gradient.nonfinite_tensor));
+        engine_.skip_update();
+        return true;
+    }
+
+    [[nodiscard]] offload::UpdateStep update_step(double learning_rate, double scale) const {
+        const auto group = [&](double decay) {
+            return cpu_optim::AdamWHyperParameters{.learning_rate = learning_rate,
+                                                   .beta1 = settings_.beta1,
+                                                   .beta2 = settings_.beta2,
+                                                   .epsilon = settings_.epsilon,
+                                                   .weight_decay = decay};
+        };
+        // In the order of DecayGroup.
+        return {{group(settings_.weight_decay), group(0)}, scale};
+    }
+
+    void advance(double loss, bool skipped) {
+        ++progress_.iteration;
+        progress_.tokens += std::uint64_t{settings_.batch} * settings_.sequence_tokens();
+        progress_.skipped_steps += skipped ? 1 : 0;
+        progress_.consecutive_skips = skipped ? progress_.consecutive_skips + 1 : 0;
+        if (!progress_.first_loss)
+            progress_.first_loss = loss;
+        progress_.last_loss = loss;
+    }
+
+    void tell(double loss, const RunClock::Pace& pace, double norm, bool skipped) {
+        const auto now = Clock::now();
+        const double step_s = seconds_between(step_end_, now);
+        step_end_ = now;
+        progress_.elapsed_s = elapsed_s();
+        clock_->step_ended(progress_.elapsed_s);
+        const auto tokens = std::uint64_t{settings_.batch} * settings_.sequence_tokens();
+        StepMetrics metrics{.iteration = progress_.iteration,
+                            .update = engine_.update(),
+                            .loss = loss,
+                            .learning_rate = pace.learning_rate,
+                            .gradient_norm = norm,
+                            .skipped = skipped,
+                            .tokens_per_s = static_cast<double>(tokens) / step_s,
+                            .step_s = step_s,
+                            .elapsed_s = progress_.elapsed_s,
+                            .progress = pace.progress,
+                            .evaluation_loss = {}};
+        if (settings_.eval_every > 0 && progress_.iteration % settings_.eval_every == 0 &&
+            !clock_->is_over(progress_.iteration, elapsed_s()))
+            metrics.evaluation_loss = evaluate();
+        log_->append(metrics);
+        const auto session_steps = progress_.iteration - session_start_.iteration;
+        meter_.report({.iteration = progress_.iteration,
+                       .steps = settings_.steps,
+                       .loss = loss,
+                       .step_s = step_s,
+                       .tokens = tokens,
+                       .left_s = clock_->left_s(
+                           progress_.iteration, elapsed_s(),
+                           seconds_between(started_, now) / static_cast<double>(session_steps)),
+                       .offload = engine_.statistics(),
+                       .device = setup_.device->statistics()});
+    }
+
+    [[nodiscard]] double elapsed_s() const {
+        return session_start_.elapsed_s + seconds_between(started_, Clock::now());
+    }
+
+    [[nodiscard]] bool commit_is_due() const {
+        if (interval_.steps > 0)
+            return progress_.iteration % interval_.steps == 0;
+        return seconds_between(committed_at_, Clock::now()) >= interval_.seconds;
+    }
+
+    void request_commit() {
+        engine_.request_commit(note());
+        committed_iteration_ = progress_.iteration;
+        committed_at_ = Clock::now();
+    }
+
+    /// Mean loss of held-out sequences, whole batches of them: the same ones every time.
+    std::optional<double> evaluate() {
+        const auto passes = (settings_.eval_sequences + settings_.batch - 1) / settings_.batch;
+        if (passes == 0)
+            return std::nullopt;
+        double sum = 0;
+        for (std::uint32_t pass = 0; pass < passes; ++pass) {
+            setup_.corpus->held_out_window(pass, settings_.batch, settings_.sequence_tokens(),
+                                           tokens_);
+            engine_.begin_pass(gpt2_evaluation_uses(setup_.layout.config));
+            sum += step_.evaluate(parameters_, tokens_);
+        }
+        return sum / passes;
+    }
+
+    TrainResult collect(bool interrupted) const {
+        const auto steps = progress_.iteration - session_start_.iteration;
+        const auto tokens = progress_.tokens - session_start_.tokens;
+        TrainResult result{.settings = settings_,
+                           .plan = setup_.plan,
+                           .budgets = setup_.budgets,
+                           .device = setup_.device->name(),
+                           .isa = settings_.isa,
+                           .io_backend = std::string(engine_.io_backend_name()),
+                           .parameters = setup_.layout.order.parameters(),
+                           .progress = progress_,
+                           .session_steps = steps,
+                           .wall_s = session_s_,
+                           .tokens_per_s = static_cast<double>(tokens) / session_s_,
+                           .evaluation_loss = {},
+                           .updates = engine_.update(),
+                           .resumed_from_step = resumed_from_,
+                           .interrupted = interrupted,
+                           .phases = phases_,
+                           .offload = engine_.statistics(),
+                           .device_work = setup_.device->statistics(),
+                           .peak = {},
+                           .bound = setup_.bound,
+                           .attained = {}};
+        result.device_work.to_device_bytes -= device_before_.to_device_bytes;
+        result.device_work.to_host_bytes -= device_before_.to_host_bytes;
+        if (setup_.bound && steps > 0)
+            result.attained = setup_.bound->seconds * static_cast<double>(steps) / session_s_;
+        return result;
+    }
+
+    [[nodiscard]] PeakMemory peak() const {
+        const auto device = setup_.device->statistics().peak_bytes;
+        const bool on_host = setup_.budgets.device_kind == cuda::MemoryKind::host;
+        // A host device's memory is host memory, and its activations are in `device` already.
+        const auto client =
+            setup_.plan.client_host_bytes - (on_host ? setup_.plan.activation_bytes : 0);
+        return {
+            .device_bytes = device,
+            .host_bytes = engine_.statistics().host_peak_bytes + client + (on_host ? device : 0),
+            .overhead_bytes = setup_.overhead_bytes,
+            .rss_bytes = resident_memory().peak_bytes};
+    }
+
+    RunSetup& setup_;
+    const TrainSettings& settings_;
+    Console& console_;
+    offload::OffloadEngine engine_;
+    OffloadParameterStream parameters_;
+    Gpt2Step step_;
+    std::vector<std::size_t> training_uses_;
+    CommitInterval interval_;
+    ProgressMeter meter_;
+    std::vector<std::int32_t> tokens_;
+    std::optional<RunClock> clock_;
+    std::optional<MetricsLog> log_;
+
+    RunProgress progress_;
+    RunProgress session_start_;
+    std::optional<std::uint64_t> resumed_from_;
+    std::uint64_t committed_iteration_ = 0;
+    Clock::time_point started_, step_end_, committed_at_;
+    double session_s_ = 0;
+    PassTimes phases_;
+    cuda::DeviceStatistics device_before_;
+};
+
+Trainer::Trainer(RunSetup& setup, Console& console)
+    : impl_(std::make_unique<Impl>(setup, console)) {}
+Trainer::~Trainer() = default;
+
+TrainResult Trainer::run(const StopRequest& stop) {
+    return impl_->run(stop);
+}
+
+}  // namespace spillway::engine

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Spillway authors
+"""P2: a run killed at random moments and resumed each time ends with the weights of an uninterrupted one.
+
+    kill_test.py [KILLS]        default 20; SPILLWAY_TEST_SEED chooses the moments
+"""
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from support import CORPUS, program, temporary_folder, train  # noqa: E402
+
+RUN = ["--model", "gpt2:4x192x4", "--context", "64", "--batch", "2", "--seq", "64", "--lr", "1e-3",
+       "--probe", "off", "--eval-sequences", "2", "--device", "sim:16MiB", "--host-mem", "24MiB",
+       "--chunk-size", "64KiB"]
+SECONDS_PER_KILL = 1.5
+
+
+def resumed_at(folder):
+    metrics = folder / "run" / "metrics.jsonl"
+    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
+
+def main():
+    kills = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    seed = int(os.environ.get("SPILLWAY_TEST_SEED", time.time_ns() % 1_000_000))
+    moments = random.Random(seed)
+    print(f"seed {seed}, {kills} kills", flush=True)
+    with temporary_folder() as top:
+        whole, killed = pathlib.Path(top) / "whole", pathlib.Path(top) / "killed"
+        pace = train(whole / "pace", *RUN, "--nvme", whole / "pace" / "drive", "--steps", "20")
+        # Long enough that every kill lands before the end, even if nothing were ever lost.
+        steps = int(kills * SECONDS_PER_KILL / (pace["wall_s"] / 20)) + 50
+        arguments = [*RUN, "--steps", str(steps)]
+        expected = train(whole / "run", *arguments, "--nvme", whole / "run" / "drive")["weights_xxh3"]
+
+        (killed / "drive").mkdir(parents=True)
+        command = [program(), "train", "--data", str(CORPUS), "--out", str(killed / "run"), *arguments,
+                   "--nvme", str(killed / "drive"), "--commit-every", "5", "--resume"]
+        for number in range(kills):
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(moments.uniform(0.02, SECONDS_PER_KILL))
+            assert process.poll() is None, f"run {number} ended with {process.returncode} before its kill"
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            print(f"kill {number + 1}: {resumed_at(killed)} of {steps} steps were logged", flush=True)
+        result = train(killed, *arguments, "--nvme", killed / "drive", "--commit-every", "5", "--resume")
+        assert result["resumed_from_step"] and result["resumed_from_step"] < steps, result["resumed_from_step"]
+        assert result["weights_xxh3"] == expected, (result["weights_xxh3"], expected)
+        print(f"{kills} kills, {steps} steps, one hash: {expected}")
+
+
+main()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Spillway authors
+"""P1: one run, placed in many ways, ends with one set of weights. 40 steps each."""
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from support import fresh, temporary_folder, train  # noqa: E402
+
+RUN = ["--model", "gpt2:4x192x4", "--context", "96", "--batch", "4", "--seq", "80", "--steps", "40",
+       "--lr", "3e-3", "--warmup", "5", "--probe", "off", "--eval-sequences", "4", "--seed", "7"]
+DRIVE = ["--nvme", "{folder}/drive"]
+DEVICE = [*DRIVE, "--device", "sim:16MiB@4GB/s"]
+SMALL = [*DEVICE, "--host-mem", "24MiB", "--chunk-size", "64KiB"]
+
+PLACEMENTS = {
+    "all in memory on the cpu": [],
+    "one thread": ["--threads", "1"],
+    "two threads": ["--threads", "2"],
+    "small device, small host, drive": SMALL,
+    "small, one thread": [*SMALL, "--threads", "1"],
+    "small, io_uring": [*SMALL, "--io-backend", "io_uring"],
+    "small, thread backend": [*SMALL, "--io-backend", "threads"],
+    "small, chunks of 128 KiB": [*DEVICE, "--chunk-size", "128KiB", "--host-mem", "26MiB"],
+    "small, chunks of 320 KiB": [*DEVICE, "--chunk-size", "320KiB", "--host-mem", "34MiB"],
+    "small, 2 micro-batches": [*SMALL, "--micro-batches", "2"],
+    "small, 4 micro-batches": [*SMALL, "--micro-batches", "4"],
+    "cpu, 1 micro-batch": ["--micro-batches", "1"],
+    "cpu, 2 micro-batches": ["--micro-batches", "2"],
+    "cpu, 4 micro-batches": ["--micro-batches", "4"],
+    "cpu, everything recomputed": ["--recompute", "full"],
+    "small, everything recomputed": [*SMALL, "--recompute", "full", "--micro-batches", "2"],
+    "cpu, state on the drive": [*DRIVE, "--host-mem", "38MiB", "--chunk-size", "64KiB"],
+    "commits every 7 steps": [*SMALL, "--commit-every", "7"],
+    "one copy on the drive": [*SMALL, "--durable", "off"],
+    "scalar arithmetic": ["--isa", "scalar"],
+}
+MODES = {
+    "clip 1": [],
+    "clip 0.3": ["--clip", "0.3"],
+    "no clip": ["--clip", "off"],
+    "no clip, nothing waits": ["--clip", "off", "--nonfinite", "stop"],
+}
+IN_EVERY_MODE = ["all in memory on the cpu", "two threads", "small device, small host, drive", "small, 4 micro-batches"]
+
+
+def hash_of(folder, arguments):
+    arguments = [argument.format(folder=folder) for argument in arguments]
+    result = train(fresh(folder), *RUN, *arguments)
+    assert result["updates"] == 40 and result["exact"] is True, result
+    return result
+
+
+def main():
+    hashes = {}
+    with temporary_folder() as top:
+        folder = pathlib.Path(top) / "case"
+        for mode, mode_arguments in MODES.items():
+            for name, arguments in PLACEMENTS.items():
+                if mode != "clip 1" and name not in IN_EVERY_MODE:
+                    continue
+                result = hash_of(folder, [*arguments, *mode_arguments])
+                hashes.setdefault(mode, {})[name] = result["weights_xxh3"]
+                print(f"{mode:24} {name:34} {result['weights_xxh3']} {result['wall_s']:.1f} s, "
+                      f"drive {result['bytes']['nvme_read'] + result['bytes']['nvme_written']} bytes", flush=True)
+                if "--nvme" in arguments:
+                    assert result["bytes"]["nvme_read"] > 10 << 20, "this placement was meant to use the drive"
+    faults = [mode for mode, found in hashes.items() if len(set(found.values())) != 1]
+    assert not faults, f"more than one set of weights in: {faults}"
+    # Clipping at another norm is another run; waiting or not for a norm that clips nothing is the same one.
+    assert hashes["no clip"] == hashes["no clip, nothing waits"], hashes
+    assert len({next(iter(found.values())) for found in hashes.values()}) >= 3, "clipping changed nothing"
+
+
+main()

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/cli/machine_report.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "cpu_optim/isa.h"
+#include "tests/support/temporary_folder.h"
+
+namespace spillway::engine {
+
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+void put(const fs::path& path, const std::string& text) {
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+}
+
+}  // namespace
+
+TEST_CASE("machine_report: every part has an answer, and the folder stays as it was") {
+    const testing::TemporaryFolder folder;
+    const auto report = inspect_machine(folder.path());
+    CHECK_FALSE(report.cpu.empty());
+    CHECK(report.usable_processors >= 1);
+    CHECK(report.usable_processors <= report.processors);
+    CHECK(report.isa == cpu_optim::isa_name(cpu_optim::best_isa()));
+    CHECK(report.isas.front() == "scalar");
+    CHECK(report.isas.back() == report.isa);
+    CHECK_FALSE(report.numa_nodes.empty());
+    CHECK(report.memory_bytes > report.available_memory_bytes);
+    CHECK(report.available_memory_bytes > 0);
+    CHECK(report.folder.file_system != "unknown");
+    CHECK(report.folder.free_bytes > 0);
+    CHECK((report.folder.direct_io == "yes") == (report.folder.offset_alignment_bytes > 0));
+    CHECK(fs::is_empty(folder.path()));
+
+    const auto root = nlohmann::json::parse(machine_report_json(report));
+    CHECK(root["isa"] == report.isa);
+    CHECK(root["folder"]["path"] == folder.path().string());
+    CHECK(root["cuda"] == "not in this build");
+    std::string all;
+    for (const auto& line : machine_report_lines(report))
+        all += line + "\n";
+    CHECK_THAT(all, Contains(report.cpu) && Contains("io_uring") && Contains("libaio") &&
+                        Contains("memlock") && Contains("numa node") &&
+                        Contains("not in this build"));
+}
+
+TEST_CASE("machine_report: a folder that is not there is said to be so") {
+    const testing::TemporaryFolder folder;
+    const auto report = inspect_machine(folder.path() / "absent");
+    CHECK_THAT(report.folder.direct_io, Contains("no such folder"));
+    CHECK(report.folder.offset_alignment_bytes == 0);
+    CHECK_NOTHROW(nlohmann::json::parse(machine_report_json(report)));
+}
+
+TEST_CASE("machine_report: the least quota of the control groups above counts") {
+    const testing::TemporaryFolder root;
+    CHECK(cgroup_processors(root.path()) == 0);
+    put(root.path() / "proc/self/cgroup", "0::/outer/inner\n");
+    CHECK(cgroup_processors(root.path()) == 0);
+    put(root.path() / "sys/fs/cgroup/outer/inner/cpu.max", "max 100000\n");
+    CHECK(cgroup_processors(root.path()) == 0);
+    put(root.path() / "sys/fs/cgroup/outer/cpu.max", "150000 100000\n");
+    CHECK(cgroup_processors(root.path()) == 1.5);
+    put(root.path() / "sys/fs/cgroup/outer/inner/cpu.max", "50000 100000\n");
+    CHECK(cgroup_processors(root.path()) == 0.5);
+
+    put(root.path() / "proc/self/cgroup", "7:memory:/m\n4:cpu,cpuacct:/job\n");
+    CHECK(cgroup_processors(root.path()) == 0);
+    put(root.path() / "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n");
+    put(root.path() / "sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+    CHECK(cgroup_processors(root.path()) == 0);
+    put(root.path() / "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "250000\n");
+    put(root.path() / "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    CHECK(cgroup_processors(root.path()) == 2.5);
+}
+
+}  // namespace spillway::engine
