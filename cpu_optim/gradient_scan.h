@@ -12,13 +12,13 @@ namespace spillway::cpu_optim {
 
 /// What the clip norm and the skip rule need to know of a tile of gradients.
 struct GradientScan {
-    double sum_of_squares = 0;       ///< of every element, in double, in the fixed shape below
-    std::uint64_t nonfinite = 0;     ///< elements that are infinite or NaN
+    double sum_of_squares = 0;    ///< of every element, in double, in the fixed shape below
+    std::uint64_t nonfinite = 0;  ///< elements that are infinite or NaN
 };
 
-/// Scans one tile. Element i is squared in double and added to lane i % 16; the lanes are then added
-/// pairwise (8 + 8, 4 + 4, 2 + 2, 1 + 1): the same bits on every Isa. Zeros at the end change nothing, so a
-/// tile may be scanned without its padding.
+/// Scans one tile. Element i is squared in double and added to lane i % 16; the lanes are then
+/// added pairwise (8 + 8, 4 + 4, 2 + 2, 1 + 1): the same bits on every Isa. Zeros at the end change
+/// nothing, so a tile may be scanned without its padding.
 [[nodiscard]] GradientScan scan_gradient(Isa isa, std::span<const float> tile);
 
 /// into[i] += from[i]. All spans have one length.

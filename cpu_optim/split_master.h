@@ -21,7 +21,8 @@ struct SplitWeight {
 
 [[nodiscard]] constexpr SplitWeight split(float value) noexcept {
     const auto u = std::bit_cast<std::uint32_t>(value);
-    return {static_cast<std::uint16_t>((u + 0x8000u) >> 16), static_cast<std::int16_t>(u & 0xFFFFu)};
+    return {static_cast<std::uint16_t>((u + 0x8000u) >> 16),
+            static_cast<std::int16_t>(u & 0xFFFFu)};
 }
 
 [[nodiscard]] constexpr float join(SplitWeight weight) noexcept {
@@ -35,11 +36,12 @@ struct SplitWeight {
 }
 
 /// out[i] = join(hi[i], lo[i]); `out` may overlap neither input. All spans have one length.
-void join_master(Isa isa, std::span<const std::uint16_t> hi, std::span<const std::int16_t> lo, std::span<float> out);
+void join_master(Isa isa, std::span<const std::uint16_t> hi, std::span<const std::int16_t> lo,
+                 std::span<float> out);
 
-/// Splits `master` into `hi` and `lo`. Returns how many elements have no finite hi (those are written
-/// as they split, so the caller must not store the result unless this is 0).
-[[nodiscard]] std::size_t split_master(Isa isa, std::span<const float> master, std::span<std::uint16_t> hi,
-                                       std::span<std::int16_t> lo);
+/// Splits `master` into `hi` and `lo`. Returns how many elements have no finite hi (those are
+/// written as they split, so the caller must not store the result unless this is 0).
+[[nodiscard]] std::size_t split_master(Isa isa, std::span<const float> master,
+                                       std::span<std::uint16_t> hi, std::span<std::int16_t> lo);
 
 }  // namespace spillway::cpu_optim

@@ -16,8 +16,10 @@ enum class OpenMode {
 };
 
 enum class DirectMode {
-    automatic,  ///< direct where the file system allows it, buffered otherwise; see DirectFile::is_direct
-    required,   ///< a file system that refuses O_DIRECT is an error that names folder and file system
+    automatic,  ///< direct where the file system allows it, buffered otherwise; see
+                ///< DirectFile::is_direct
+    required,   ///< a file system that refuses O_DIRECT is an error that names folder and file
+                ///< system
     buffered,   ///< through the page cache
 };
 
@@ -32,9 +34,10 @@ struct IoAlignment {
 /// file must outlive its requests. Every error is a std::system_error whose text names the path.
 class DirectFile {
   public:
-    /// Refuses device nodes, directories and anything else that is not a regular file. Only a refusal
-    /// of O_DIRECT itself (EINVAL) makes `automatic` fall back; EACCES, ENOENT, EROFS, EMFILE ... are
-    /// reported as themselves. The flag is read back from the descriptor to fill is_direct().
+    /// Refuses device nodes, directories and anything else that is not a regular file. Only a
+    /// refusal of O_DIRECT itself (EINVAL) makes `automatic` fall back; EACCES, ENOENT, EROFS,
+    /// EMFILE ... are reported as themselves. The flag is read back from the descriptor to fill
+    /// is_direct().
     DirectFile(std::filesystem::path path, OpenMode mode, DirectMode direct);
     ~DirectFile();
     DirectFile(DirectFile&& other) noexcept;
@@ -63,7 +66,8 @@ class DirectFile {
     IoAlignment alignment_;
 };
 
-/// fsync of a folder, which makes creations and renames inside it durable. Throws std::system_error.
+/// fsync of a folder, which makes creations and renames inside it durable. Throws
+/// std::system_error.
 void sync_folder(const std::filesystem::path& folder);
 
 /// Bytes that an unprivileged process can still write on the file system of `folder`.

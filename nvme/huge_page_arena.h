@@ -10,16 +10,17 @@ namespace spillway::nvme {
 /// Whether the kernel agreed to back the memory with huge pages.
 enum class HugePages { granted, refused };
 
-/// One anonymous mapping, aligned to 2 MiB and advised onto huge pages: the memory direct I/O should
-/// use, since a request from 4 KiB pages breaks into one segment a page. Zero-filled. Move-only;
-/// a moved-from arena is empty. Every page is touched on construction, so that a budget is really
-/// taken at the start and not later.
+/// One anonymous mapping, aligned to 2 MiB and advised onto huge pages: the memory direct I/O
+/// should use, since a request from 4 KiB pages breaks into one segment a page. Zero-filled.
+/// Move-only; a moved-from arena is empty. Every page is touched on construction, so that a budget
+/// is really taken at the start and not later.
 class HugePageArena {
   public:
     static constexpr std::size_t page_bytes = std::size_t{2} << 20;
 
     HugePageArena() noexcept = default;
-    /// Maps `bytes`, rounded up to whole huge pages. Throws std::system_error naming the bytes asked for.
+    /// Maps `bytes`, rounded up to whole huge pages. Throws std::system_error naming the bytes
+    /// asked for.
     explicit HugePageArena(std::size_t bytes);
     ~HugePageArena();
     HugePageArena(HugePageArena&& other) noexcept;

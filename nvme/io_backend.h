@@ -24,14 +24,16 @@ struct BackendOperation {
     std::size_t length_bytes = 0;
 };
 
-/// `result`: bytes moved, or a negated errno. A short count is no error here: the queue finishes it.
+/// `result`: bytes moved, or a negated errno. A short count is no error here: the queue finishes
+/// it.
 struct BackendCompletion {
     std::uint64_t id = 0;
     std::int64_t result = 0;
 };
 
-/// Talks to the kernel (or plays it). The queue calls it from one thread at a time, except for wake().
-/// After its destructor nothing moves memory any more: operations in flight have ended or never begin.
+/// Talks to the kernel (or plays it). The queue calls it from one thread at a time, except for
+/// wake(). After its destructor nothing moves memory any more: operations in flight have ended or
+/// never begin.
 class IoBackend {
   public:
     virtual ~IoBackend() = default;
@@ -40,13 +42,14 @@ class IoBackend {
     /// Most operations it can hold in flight.
     [[nodiscard]] virtual std::size_t depth() const noexcept = 0;
 
-    /// Non-blocking. Takes a prefix of `operations` and returns its length; fewer than all (even none)
-    /// is back-pressure, not an error. Throws std::system_error when the backend itself is broken; it
-    /// has taken none of these then.
+    /// Non-blocking. Takes a prefix of `operations` and returns its length; fewer than all (even
+    /// none) is back-pressure, not an error. Throws std::system_error when the backend itself is
+    /// broken; it has taken none of these then.
     virtual std::size_t submit(std::span<const BackendOperation> operations) = 0;
 
-    /// Blocking: waits for at least one completion or for wake(), then fills as many of `completions`
-    /// as are ready and returns their number (0 after a wake alone). Throws like submit().
+    /// Blocking: waits for at least one completion or for wake(), then fills as many of
+    /// `completions` as are ready and returns their number (0 after a wake alone). Throws like
+    /// submit().
     virtual std::size_t wait(std::span<BackendCompletion> completions) = 0;
 
     /// Makes a concurrent or the next wait() return. Callable from any thread.
@@ -56,8 +59,9 @@ class IoBackend {
 /// What a user can ask for by name.
 enum class BackendKind { automatic, io_uring, threads };
 
-/// `automatic`: io_uring where the kernel allows it (not under many container profiles), else threads.
-/// A kind asked for by name that does not work is a std::system_error that says why and what to do.
+/// `automatic`: io_uring where the kernel allows it (not under many container profiles), else
+/// threads. A kind asked for by name that does not work is a std::system_error that says why and
+/// what to do.
 [[nodiscard]] std::unique_ptr<IoBackend> make_backend(BackendKind kind, std::size_t depth);
 
 /// Whether io_uring works here; the reason when it does not ("EPERM: ..."), empty when it does.

@@ -46,13 +46,13 @@ struct IoStatistics {
     double write_busy_s = 0;  ///< time with at least one write in flight
 };
 
-/// Splits requests into operations of at most `max_operation_bytes`, keeps at most `depth` of them in
-/// flight, finishes short transfers at an aligned point, checks every result and retries EINTR and
-/// EAGAIN. 0 bytes from a write, or end of file inside a read, is an error. A request that breaks the
-/// file's alignment is refused (EINVAL, with the misaligned value) before the kernel sees it, on every
-/// machine alike. submit() may be called from any thread and never blocks on the drive; requests beyond
-/// `depth` wait inside, in order. A process that forked must not use the parent's queue: submit()
-/// refuses then. The destructor waits for everything in flight.
+/// Splits requests into operations of at most `max_operation_bytes`, keeps at most `depth` of them
+/// in flight, finishes short transfers at an aligned point, checks every result and retries EINTR
+/// and EAGAIN. 0 bytes from a write, or end of file inside a read, is an error. A request that
+/// breaks the file's alignment is refused (EINVAL, with the misaligned value) before the kernel
+/// sees it, on every machine alike. submit() may be called from any thread and never blocks on the
+/// drive; requests beyond `depth` wait inside, in order. A process that forked must not use the
+/// parent's queue: submit() refuses then. The destructor waits for everything in flight.
 class IoQueue {
   public:
     struct Options {

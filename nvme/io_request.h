@@ -23,22 +23,27 @@ struct IoRequest {
     std::byte* data = nullptr;
     std::size_t length_bytes = 0;
 
-    static IoRequest make_read(DirectFile& file, std::uint64_t offset_bytes, std::span<std::byte> into) {
+    static IoRequest make_read(DirectFile& file, std::uint64_t offset_bytes,
+                               std::span<std::byte> into) {
         return {IoOperation::read, &file, offset_bytes, into.data(), into.size()};
     }
     /// A write does not modify `from`; the cast only lets one passive type serve both directions.
-    static IoRequest make_write(DirectFile& file, std::uint64_t offset_bytes, std::span<const std::byte> from) {
-        return {IoOperation::write, &file, offset_bytes, const_cast<std::byte*>(from.data()), from.size()};
+    static IoRequest make_write(DirectFile& file, std::uint64_t offset_bytes,
+                                std::span<const std::byte> from) {
+        return {IoOperation::write, &file, offset_bytes, const_cast<std::byte*>(from.data()),
+                from.size()};
     }
     /// fdatasync of everything whose write has completed before this request is submitted.
-    static IoRequest make_flush(DirectFile& file) { return {IoOperation::flush, &file, 0, nullptr, 0}; }
+    static IoRequest make_flush(DirectFile& file) {
+        return {IoOperation::flush, &file, 0, nullptr, 0};
+    }
 };
 
 /// How a request ended. A default-constructed result is a success of 0 bytes.
 struct IoResult {
-    std::error_code error;       ///< 0 exactly when every byte moved
+    std::error_code error;  ///< 0 exactly when every byte moved
     std::size_t moved_bytes = 0;
-    std::string context;         ///< on error: operation, path, offset, length, what the system said
+    std::string context;  ///< on error: operation, path, offset, length, what the system said
 
     [[nodiscard]] bool ok() const noexcept { return !error; }
     /// Throws std::system_error carrying `error` and `context` unless ok().

@@ -15,17 +15,19 @@
 namespace spillway::offload {
 
 /// The two alternating tables and records of design section 7, in a run's state folder: `table.0`,
-/// `table.1`, `record.0`, `record.1`. A record (4 KiB: magic, format version, sequence, run, iteration,
-/// update, table slot, table length, XXH3-64 of the table, clean or dirty, XXH3-64 of itself) counts only
-/// if it hashes and its table hashes; the newest that counts wins. All I/O, flushes included, goes
-/// through the queue, so that a test can drop or tear any of it. Not thread-safe.
+/// `table.1`, `record.0`, `record.1`. A record (4 KiB: magic, format version, sequence, run,
+/// iteration, update, table slot, table length, XXH3-64 of the table, clean or dirty, XXH3-64 of
+/// itself) counts only if it hashes and its table hashes; the newest that counts wins. All I/O,
+/// flushes included, goes through the queue, so that a test can drop or tear any of it. Not
+/// thread-safe.
 class CommitLog {
   public:
     enum class Start { create, open_existing, open_read_only };
 
-    /// `create` makes and preallocates the four files and flushes the folder; existing ones are an error.
-    /// Opening tolerates files that are missing or short, as a kill inside `create` leaves them (record.0
-    /// is made first); recover() then completes them in a log that was opened for writing.
+    /// `create` makes and preallocates the four files and flushes the folder; existing ones are an
+    /// error. Opening tolerates files that are missing or short, as a kill inside `create` leaves
+    /// them (record.0 is made first); recover() then completes them in a log that was opened for
+    /// writing.
     CommitLog(nvme::IoQueue& queue, const std::filesystem::path& folder, const RunId& run,
               const CommitTableShape& shape, Start start);
     ~CommitLog();
@@ -35,20 +37,22 @@ class CommitLog {
     struct Recovered {
         CommitTable table;
         enum class Condition { clean, dirty } condition = Condition::clean;
-        std::string warning;  ///< a record that was written but does not count: which and why; else empty
+        std::string
+            warning;  ///< a record that was written but does not count: which and why; else empty
     };
-    /// The newest commit that counts; none if no commit was ever completed. Records that were written
-    /// but of which none counts are a std::runtime_error that says what was found in each slot. Needed
-    /// once before the first commit() on an existing log.
+    /// The newest commit that counts; none if no commit was ever completed. Records that were
+    /// written but of which none counts are a std::runtime_error that says what was found in each
+    /// slot. Needed once before the first commit() on an existing log.
     [[nodiscard]] std::optional<Recovered> recover();
 
-    /// Makes `table` the newest commit: table written and flushed, then record written and flushed. The
-    /// data it names must be flushed before. `table.sequence` must be one more than the last. Throws on
-    /// any I/O error, after which the log must not be used (the former commit is still whole).
+    /// Makes `table` the newest commit: table written and flushed, then record written and flushed.
+    /// The data it names must be flushed before. `table.sequence` must be one more than the last.
+    /// Throws on any I/O error, after which the log must not be used (the former commit is still
+    /// whole).
     void commit(const CommitTable& table);
 
-    /// For runs without two copies: rewrites the newest record as dirty and flushes it, before the first
-    /// overwrite of data that the commit names.
+    /// For runs without two copies: rewrites the newest record as dirty and flushes it, before the
+    /// first overwrite of data that the commit names.
     void mark_dirty();
 
     /// Memory that the log holds for its life, as large as it really is.

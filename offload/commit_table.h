@@ -36,7 +36,8 @@ struct CommitTable {
     std::uint64_t update = 0;
     std::vector<std::uint64_t> tensor_steps;  ///< per tensor: updates it has seen
     std::array<PlaneTable, all_planes.size()> planes;
-    std::string client_state;  ///< opaque to this layer (data position, elapsed budget ...), at most client_state_limit_bytes
+    std::string client_state;  ///< opaque to this layer (data position, elapsed budget ...), at
+                               ///< most client_state_limit_bytes
 
     static constexpr std::size_t client_state_limit_bytes = 65536;
 };
@@ -51,12 +52,14 @@ struct CommitTableShape {
 /// Most bytes a serialised table of this shape takes, rounded up to 4096.
 [[nodiscard]] std::size_t table_capacity_bytes(const CommitTableShape& shape);
 
-/// Little-endian, versioned. Writes into `out` (table_capacity_bytes long, zero-filled behind the end)
-/// and returns the length used.
-[[nodiscard]] std::size_t serialise(const CommitTable& table, const RunId& run, std::span<std::byte> out);
+/// Little-endian, versioned. Writes into `out` (table_capacity_bytes long, zero-filled behind the
+/// end) and returns the length used.
+[[nodiscard]] std::size_t serialise(const CommitTable& table, const RunId& run,
+                                    std::span<std::byte> out);
 
-/// Throws std::runtime_error saying what is wrong (magic, version, run, shape, truncation); never reads
-/// outside `bytes`.
-[[nodiscard]] CommitTable parse_table(std::span<const std::byte> bytes, const RunId& run, const CommitTableShape& shape);
+/// Throws std::runtime_error saying what is wrong (magic, version, run, shape, truncation); never
+/// reads outside `bytes`.
+[[nodiscard]] CommitTable parse_table(std::span<const std::byte> bytes, const RunId& run,
+                                      const CommitTableShape& shape);
 
 }  // namespace spillway::offload

@@ -2,18 +2,20 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/element_order.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace spillway::offload {
 namespace {
 
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t step) {
+    return (value + step - 1) / step * step;
+}
 
 /// Far below 2^64 bytes per plane, so that no later product overflows.
 constexpr std::uint64_t most_elements = std::uint64_t{1} << 56;
@@ -47,7 +49,8 @@ ElementOrder::ElementOrder(std::vector<TensorSpec> tensors) : tensors_(std::move
         if (tensor.name.empty())
             throw std::invalid_argument(fmt::format("tensor {} has an empty name", ranges_.size()));
         if (!names.insert(tensor.name).second)
-            throw std::invalid_argument(fmt::format("two tensors are named '{}'; names must differ", tensor.name));
+            throw std::invalid_argument(
+                fmt::format("two tensors are named '{}'; names must differ", tensor.name));
         const auto elements = checked_elements(tensor);
         ranges_.push_back({next, next + elements});
         parameters_ += elements;
@@ -61,17 +64,22 @@ ElementOrder::ElementOrder(std::vector<TensorSpec> tensors) : tensors_(std::move
 }
 
 ElementOrder::TensorSpan ElementOrder::tensors_in(ElementRange range) const noexcept {
-    const auto ends_after = [](std::uint64_t position, const ElementRange& tensor) { return position < tensor.end; };
+    const auto ends_after = [](std::uint64_t position, const ElementRange& tensor) {
+        return position < tensor.end;
+    };
     const auto first = std::upper_bound(ranges_.begin(), ranges_.end(), range.begin, ends_after);
-    const auto last = std::lower_bound(first, ranges_.end(), range.end,
-                                       [](const ElementRange& tensor, std::uint64_t end) { return tensor.begin < end; });
-    return {static_cast<TensorId>(first - ranges_.begin()), static_cast<TensorId>(last - ranges_.begin())};
+    const auto last = std::lower_bound(
+        first, ranges_.end(), range.end,
+        [](const ElementRange& tensor, std::uint64_t end) { return tensor.begin < end; });
+    return {static_cast<TensorId>(first - ranges_.begin()),
+            static_cast<TensorId>(last - ranges_.begin())};
 }
 
 ElementRange unit_range(const ElementOrder& order, const Unit& unit) {
     if (unit.tensor_count == 0)
         throw std::invalid_argument("a unit needs at least one tensor");
-    return {order.range(unit.first_tensor).begin, order.range(unit.first_tensor + unit.tensor_count - 1).end};
+    return {order.range(unit.first_tensor).begin,
+            order.range(unit.first_tensor + unit.tensor_count - 1).end};
 }
 
 }  // namespace spillway::offload

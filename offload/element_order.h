@@ -22,8 +22,9 @@ using TensorId = std::uint32_t;
 struct TensorSpec {
     std::string name;
     std::vector<std::uint64_t> shape;
-    std::uint32_t group = 0;          ///< index into the client's hyper-parameter groups
-    std::uint32_t contributions = 1;  ///< gradients a step brings for it, added in order (a tied tensor: 2)
+    std::uint32_t group = 0;  ///< index into the client's hyper-parameter groups
+    std::uint32_t contributions =
+        1;  ///< gradients a step brings for it, added in order (a tied tensor: 2)
 
     [[nodiscard]] std::uint64_t elements() const noexcept;
 };
@@ -40,7 +41,8 @@ struct ElementRange {
 /// placement. Immutable, so thread-safe.
 class ElementOrder {
   public:
-    /// Throws std::invalid_argument on an empty list, a repeated or empty name, or a size that overflows.
+    /// Throws std::invalid_argument on an empty list, a repeated or empty name, or a size that
+    /// overflows.
     explicit ElementOrder(std::vector<TensorSpec> tensors);
 
     [[nodiscard]] std::span<const TensorSpec> tensors() const noexcept { return tensors_; }
@@ -50,7 +52,9 @@ class ElementOrder {
     [[nodiscard]] std::uint64_t parameters() const noexcept { return parameters_; }
     /// Length of the order, padding included, without the padding of the last tile.
     [[nodiscard]] std::uint64_t length() const noexcept { return length_; }
-    [[nodiscard]] std::uint64_t tiles() const noexcept { return (length_ + tile_elements - 1) / tile_elements; }
+    [[nodiscard]] std::uint64_t tiles() const noexcept {
+        return (length_ + tile_elements - 1) / tile_elements;
+    }
     /// The tensors that have elements inside `range`: [first, last).
     struct TensorSpan {
         TensorId first, last;
@@ -65,8 +69,8 @@ class ElementOrder {
 };
 
 /// A run of consecutive tensors that are used together (a layer): the unit in which weights come to
-/// the device and gradients leave it. On the device a unit is one run of the global order, so a tensor
-/// lies at (its range().begin - the unit's range.begin) elements.
+/// the device and gradients leave it. On the device a unit is one run of the global order, so a
+/// tensor lies at (its range().begin - the unit's range.begin) elements.
 struct Unit {
     TensorId first_tensor = 0;
     std::uint32_t tensor_count = 0;

@@ -28,8 +28,10 @@ std::unique_ptr<nvme::IoBackend> backend_for(const OffloadOptions& options) {
                                    : nvme::make_backend(options.io_backend, options.io_depth);
 }
 
-nvme::DirectFile open_extents(const StateFolder& folder, const ElementOrder& order, Durability durability) {
-    nvme::DirectFile file(folder.extents_file(), nvme::OpenMode::create_or_open, nvme::DirectMode::automatic);
+nvme::DirectFile open_extents(const StateFolder& folder, const ElementOrder& order,
+                              Durability durability) {
+    nvme::DirectFile file(folder.extents_file(), nvme::OpenMode::create_or_open,
+                          nvme::DirectMode::automatic);
     file.preallocate(detail::ExtentLayout(order.tiles(), durability).total_bytes());
     return file;
 }
@@ -38,15 +40,17 @@ std::vector<TileRange> tiles_of_units(const ElementOrder& order, const std::vect
     std::vector<TileRange> tiles;
     for (const auto& unit : units) {
         const auto range = unit_range(order, unit);
-        tiles.push_back({range.begin / tile_elements, (range.end + tile_elements - 1) / tile_elements});
+        tiles.push_back(
+            {range.begin / tile_elements, (range.end + tile_elements - 1) / tile_elements});
     }
     return tiles;
 }
 
-/// The order in which gradients complete: by the last unit that brings a part of the chunk; chunks of
-/// one unit from the last to the first, as they are taken in.
-std::vector<std::uint64_t> completion_order(const ElementOrder& order, const std::vector<Unit>& units,
-                                            const OffloadPlan& plan, const std::vector<std::size_t>& gradient_uses) {
+/// The order in which gradients complete: by the last unit that brings a part of the chunk; chunks
+/// of one unit from the last to the first, as they are taken in.
+std::vector<std::uint64_t> completion_order(const ElementOrder& order,
+                                            const std::vector<Unit>& units, const OffloadPlan& plan,
+                                            const std::vector<std::size_t>& gradient_uses) {
     std::vector<std::size_t> last_use(plan.chunks, 0);
     for (std::size_t use = 0; use < gradient_uses.size(); ++use) {
         const auto range = unit_range(order, units[gradient_uses[use]]);
@@ -73,8 +77,8 @@ std::vector<std::uint64_t> forward_order(const OffloadPlan& plan) {
 
 class OffloadEngine::Impl {
   public:
-    Impl(StateFolder folder, ElementOrder order, std::vector<Unit> units, cuda::Device& device, cuda::Stream& compute,
-         OffloadPlan plan, OffloadOptions options)
+    Impl(StateFolder folder, ElementOrder order, std::vector<Unit> units, cuda::Device& device,
+         cuda::Stream& compute, OffloadPlan plan, OffloadOptions options)
         : folder_(std::move(folder)),
           order_(std::move(order)),
           units_(std::move(units)),
@@ -84,31 +88,35 @@ class OffloadEngine::Impl {
           compute_(compute),
           ledger_(plan_.host_bytes),
           queue_(backend_for(options_), {options_.io_depth, largest_io_operation_bytes}),
-          store_(queue_, open_extents(folder_, order_, options_.durability), order_, options_.durability),
+          store_(queue_, open_extents(folder_, order_, options_.durability), order_,
+                 options_.durability),
           planes_(plan_, order_.tiles(), ledger_),
           board_(monitor_, plan_.chunks),
           log_(queue_, folder_.folder(), folder_.manifest().run,
-               {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size())}, log_start(folder_)) {
+               {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size())},
+               log_start(folder_)) {
         count_tables();
         work_ = ledger_.arena("work buffers", detail::bootstrap_bytes(plan_));
         if (options_.timing == UpdateTiming::after_norm)
             spill_.emplace(queue_, folder_.extents_folder(), plan_, order_.tiles());
         auto* const spill = spill_ ? &*spill_ : nullptr;
-        fused_ = std::make_unique<detail::FusedUpdate>(store_, spill, options_.threads, options_.isa);
+        fused_ =
+            std::make_unique<detail::FusedUpdate>(store_, spill, options_.threads, options_.isa);
         committer_ = std::make_unique<detail::Committer>(
-            detail::Committer::Context{log_, folder_, store_, planes_, plan_, *fused_, options_.durability},
+            detail::Committer::Context{log_, folder_, store_, planes_, plan_, *fused_,
+                                       options_.durability},
             order_.tensors().size());
         streamer_ = std::make_unique<detail::WeightStreamer>(
-            detail::WeightStreamer::Context{monitor_, board_, store_, planes_, plan_, device_, compute_, stalls_,
-                                            update_time_, options_.isa},
+            detail::WeightStreamer::Context{monitor_, board_, store_, planes_, plan_, device_,
+                                            compute_, stalls_, update_time_, options_.isa},
             tiles_of_units(order_, units_), ledger_);
         collector_ = std::make_unique<detail::GradientCollector>(
-            detail::GradientCollector::Context{monitor_, order_, units_, planes_, plan_, spill, device_, compute_,
-                                               stalls_, options_.isa},
+            detail::GradientCollector::Context{monitor_, order_, units_, planes_, plan_, spill,
+                                               device_, compute_, stalls_, options_.isa},
             ledger_);
         pipeline_ = std::make_unique<detail::UpdatePipeline>(
-            detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, plan_, order_, *collector_, spill,
-                                            *committer_, *fused_, update_time_},
+            detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, plan_, order_,
+                                            *collector_, spill, *committer_, *fused_, update_time_},
             options_.timing == UpdateTiming::after_norm
                 ? forward_order(plan_)
                 : completion_order(order_, units_, plan_, plan_.gradient_uses),
@@ -130,7 +138,8 @@ class OffloadEngine::Impl {
         if (found->condition == CommitLog::Recovered::Condition::dirty)
             throw FolderRefused(
                 folder_.folder().string() +
-                ": this run was made with --durable off and did not end cleanly, so what its last commit names was "
+                ": this run was made with --durable off and did not end cleanly, so what its last "
+                "commit names was "
                 "partly overwritten; it cannot be resumed. Start again in an empty folder");
         folder_.check_commit(table.sequence);
         store_.load(table);
@@ -202,26 +211,35 @@ class OffloadEngine::Impl {
         const auto resident = [this](Plane plane, std::uint64_t tile) -> const std::byte* {
             const auto chunk = tile / plan_.chunk_tiles;
             const auto* const data = planes_.plane(plane, chunk);
-            return data == nullptr ? nullptr : data + (tile - chunk * plan_.chunk_tiles) * tile_bytes(plane);
+            return data == nullptr ? nullptr
+                                   : data + (tile - chunk * plan_.chunk_tiles) * tile_bytes(plane);
         };
-        detail::MasterReader(store_, resident, options_.isa, work_.bytes()).visit({0, order_.length()}, visit);
+        detail::MasterReader(store_, resident, options_.isa, work_.bytes())
+            .visit({0, order_.length()}, visit);
     }
 
     [[nodiscard]] OffloadStatistics statistics() const;
     [[nodiscard]] const StateFolder& folder() const noexcept { return folder_; }
-    [[nodiscard]] std::string_view io_backend_name() const noexcept { return queue_.backend_name(); }
+    [[nodiscard]] std::string_view io_backend_name() const noexcept {
+        return queue_.backend_name();
+    }
 
   private:
     static CommitLog::Start log_start(const StateFolder& folder) {
-        return std::filesystem::exists(folder.folder() / "record.0") ? CommitLog::Start::open_existing
-                                                                     : CommitLog::Start::create;
+        return std::filesystem::exists(folder.folder() / "record.0")
+                   ? CommitLog::Start::open_existing
+                   : CommitLog::Start::create;
     }
     void count_tables() {
-        const CommitTableShape shape{order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size())};
+        const CommitTableShape shape{order_.tiles(),
+                                     static_cast<std::uint32_t>(order_.tensors().size())};
         ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles()) + log_.buffer_bytes() +
-                                    table_capacity_bytes(shape) + static_cast<std::size_t>(order_.tiles()) * 24);
+                                    table_capacity_bytes(shape) +
+                                    static_cast<std::size_t>(order_.tiles()) * 24);
     }
-    detail::BootstrapContext bootstrap() { return {store_, planes_, plan_, *fused_, work_.bytes()}; }
+    detail::BootstrapContext bootstrap() {
+        return {store_, planes_, plan_, *fused_, work_.bytes()};
+    }
 
     void open_step() {
         pipeline_->wait_updated();
@@ -247,7 +265,8 @@ class OffloadEngine::Impl {
             auto found = made.find(key);
             if (found == made.end())
                 found = made.emplace(key, cpu_optim::make_coefficients(step.groups.at(group), count,
-                                                                       step.gradient_scale)).first;
+                                                                       step.gradient_scale))
+                            .first;
             all.push_back(found->second);
         }
         return all;
@@ -301,28 +320,63 @@ OffloadStatistics OffloadEngine::Impl::statistics() const {
     return all;
 }
 
-OffloadEngine::OffloadEngine(StateFolder folder, ElementOrder order, std::vector<Unit> units, cuda::Device& device,
-                             cuda::Stream& compute, OffloadPlan plan, OffloadOptions options)
-    : impl_(std::make_unique<Impl>(std::move(folder), std::move(order), std::move(units), device, compute,
-                                   std::move(plan), std::move(options))) {}
+OffloadEngine::OffloadEngine(StateFolder folder, ElementOrder order, std::vector<Unit> units,
+                             cuda::Device& device, cuda::Stream& compute, OffloadPlan plan,
+                             OffloadOptions options)
+    : impl_(std::make_unique<Impl>(std::move(folder), std::move(order), std::move(units), device,
+                                   compute, std::move(plan), std::move(options))) {}
 OffloadEngine::~OffloadEngine() = default;
 
-std::optional<RecoveredRun> OffloadEngine::recover() { return impl_->recover(); }
-void OffloadEngine::initialise(const InitialValues& fill, const CommitNote& note) { impl_->initialise(fill, note); }
-void OffloadEngine::begin_pass(std::vector<std::size_t> unit_uses) { impl_->begin_pass(std::move(unit_uses)); }
-const float* OffloadEngine::acquire_weights(std::size_t unit) { return impl_->acquire_weights(unit); }
-void OffloadEngine::release_weights(std::size_t unit) { impl_->release_weights(unit); }
-float* OffloadEngine::acquire_gradient(std::size_t unit) { return impl_->acquire_gradient(unit); }
-void OffloadEngine::release_gradient(std::size_t unit) { impl_->release_gradient(unit); }
-GradientSummary OffloadEngine::finish_gradients() { return impl_->finish_gradients(); }
-void OffloadEngine::begin_update(const UpdateStep& step) { impl_->begin_update(step); }
-void OffloadEngine::skip_update() { impl_->skip_update(); }
-void OffloadEngine::request_commit(const CommitNote& note) { impl_->request_commit(note); }
-void OffloadEngine::wait_idle() { impl_->wait_idle(); }
-std::uint64_t OffloadEngine::update() const noexcept { return impl_->update(); }
-void OffloadEngine::visit_masters(const MasterVisitor& visit) { impl_->visit_masters(visit); }
-OffloadStatistics OffloadEngine::statistics() const { return impl_->statistics(); }
-const StateFolder& OffloadEngine::folder() const noexcept { return impl_->folder(); }
-std::string_view OffloadEngine::io_backend_name() const noexcept { return impl_->io_backend_name(); }
+std::optional<RecoveredRun> OffloadEngine::recover() {
+    return impl_->recover();
+}
+void OffloadEngine::initialise(const InitialValues& fill, const CommitNote& note) {
+    impl_->initialise(fill, note);
+}
+void OffloadEngine::begin_pass(std::vector<std::size_t> unit_uses) {
+    impl_->begin_pass(std::move(unit_uses));
+}
+const float* OffloadEngine::acquire_weights(std::size_t unit) {
+    return impl_->acquire_weights(unit);
+}
+void OffloadEngine::release_weights(std::size_t unit) {
+    impl_->release_weights(unit);
+}
+float* OffloadEngine::acquire_gradient(std::size_t unit) {
+    return impl_->acquire_gradient(unit);
+}
+void OffloadEngine::release_gradient(std::size_t unit) {
+    impl_->release_gradient(unit);
+}
+GradientSummary OffloadEngine::finish_gradients() {
+    return impl_->finish_gradients();
+}
+void OffloadEngine::begin_update(const UpdateStep& step) {
+    impl_->begin_update(step);
+}
+void OffloadEngine::skip_update() {
+    impl_->skip_update();
+}
+void OffloadEngine::request_commit(const CommitNote& note) {
+    impl_->request_commit(note);
+}
+void OffloadEngine::wait_idle() {
+    impl_->wait_idle();
+}
+std::uint64_t OffloadEngine::update() const noexcept {
+    return impl_->update();
+}
+void OffloadEngine::visit_masters(const MasterVisitor& visit) {
+    impl_->visit_masters(visit);
+}
+OffloadStatistics OffloadEngine::statistics() const {
+    return impl_->statistics();
+}
+const StateFolder& OffloadEngine::folder() const noexcept {
+    return impl_->folder();
+}
+std::string_view OffloadEngine::io_backend_name() const noexcept {
+    return impl_->io_backend_name();
+}
 
 }  // namespace spillway::offload

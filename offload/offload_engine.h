@@ -21,8 +21,9 @@
 
 namespace spillway::offload {
 
-/// A stored tile does not match its checksum. The text names tensor, tile, plane, path and offset, and
-/// what is lost. The engine is poisoned: no further commit; a restart resumes from the last one.
+/// A stored tile does not match its checksum. The text names tensor, tile, plane, path and offset,
+/// and what is lost. The engine is poisoned: no further commit; a restart resumes from the last
+/// one.
 class IntegrityError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
@@ -52,7 +53,8 @@ struct GradientSummary {
     std::string nonfinite_tensor;  ///< the first tensor that has one, "" if none
 };
 
-/// What one update needs: hyper-parameters per group, and the factor on every gradient (clip coefficient).
+/// What one update needs: hyper-parameters per group, and the factor on every gradient (clip
+/// coefficient).
 struct UpdateStep {
     std::vector<cpu_optim::AdamWHyperParameters> groups;
     double gradient_scale = 1.0;
@@ -71,25 +73,27 @@ struct RecoveredRun {
     std::string warning;  ///< a newer commit that was found torn and passed over; "" if none
 };
 
-/// Seconds the driving thread waited inside this engine, by cause, and bytes moved, since construction.
+/// Seconds the driving thread waited inside this engine, by cause, and bytes moved, since
+/// construction.
 struct OffloadStatistics {
     double stall_nvme_read_s = 0;
     double stall_nvme_write_s = 0;
     double stall_link_s = 0;
-    double stall_cpu_s = 0;     ///< for an update (its arithmetic) or a gradient scan
+    double stall_cpu_s = 0;  ///< for an update (its arithmetic) or a gradient scan
     double stall_commit_s = 0;
-    double update_busy_s = 0;   ///< arithmetic of updates, on its own threads
-    double update_wall_s = 0;   ///< from an update's decision to its last write
+    double update_busy_s = 0;  ///< arithmetic of updates, on its own threads
+    double update_wall_s = 0;  ///< from an update's decision to its last write
     double commit_wall_s = 0;
     std::uint64_t nvme_read_bytes = 0;
     std::uint64_t nvme_written_bytes = 0;  ///< commit_bytes not included
     std::uint64_t commit_bytes = 0;        ///< written only because of commits
     std::uint64_t commits = 0;
-    std::size_t host_peak_bytes = 0;       ///< by the ledger, as allocated
+    std::size_t host_peak_bytes = 0;  ///< by the ledger, as allocated
 };
 
-/// The memory manager: tensors over tiers, their weights streamed to the device in the announced order,
-/// gradients taken in, the optimizer run over all chunks while the next pass already follows, commits.
+/// The memory manager: tensors over tiers, their weights streamed to the device in the announced
+/// order, gradients taken in, the optimizer run over all chunks while the next pass already
+/// follows, commits.
 ///
 /// Threads: all calls come from one driving thread; the engine has threads of its own for prefetch,
 /// gradients and updates. Device pointers are for work on the compute stream given at construction.
@@ -98,23 +102,27 @@ struct OffloadStatistics {
 class OffloadEngine {
   public:
     /// Allocates exactly plan.host_bytes and plan.device_bytes; the folder is exclusively locked.
-    OffloadEngine(StateFolder folder, ElementOrder order, std::vector<Unit> units, cuda::Device& device,
-                  cuda::Stream& compute, OffloadPlan plan, OffloadOptions options);
+    OffloadEngine(StateFolder folder, ElementOrder order, std::vector<Unit> units,
+                  cuda::Device& device, cuda::Stream& compute, OffloadPlan plan,
+                  OffloadOptions options);
     ~OffloadEngine();
     OffloadEngine(const OffloadEngine&) = delete;
     OffloadEngine& operator=(const OffloadEngine&) = delete;
 
-    /// Loads the newest commit, verifying every checksum of what becomes resident. None: no commit was ever
-    /// completed; call initialise().
+    /// Loads the newest commit, verifying every checksum of what becomes resident. None: no commit
+    /// was ever completed; call initialise().
     [[nodiscard]] std::optional<RecoveredRun> recover();
 
-    /// Fills a new run chunk by chunk, moments 0, and makes commit 0. `fill(tensor, first, out)` writes
-    /// elements first .. first + out.size() of a tensor; called from several threads at once.
-    using InitialValues = std::function<void(TensorId tensor, std::uint64_t first, std::span<float> out)>;
+    /// Fills a new run chunk by chunk, moments 0, and makes commit 0. `fill(tensor, first, out)`
+    /// writes elements first .. first + out.size() of a tensor; called from several threads at
+    /// once.
+    using InitialValues =
+        std::function<void(TensorId tensor, std::uint64_t first, std::span<float> out)>;
     void initialise(const InitialValues& fill, const CommitNote& note);
 
-    /// Announces the units whose weights the next pass will acquire, in order; prefetch starts at once. The
-    /// former pass must have acquired all of its own. Weights are those after every update begun so far.
+    /// Announces the units whose weights the next pass will acquire, in order; prefetch starts at
+    /// once. The former pass must have acquired all of its own. Weights are those after every
+    /// update begun so far.
     void begin_pass(std::vector<std::size_t> unit_uses);
     [[nodiscard]] const float* acquire_weights(std::size_t unit);
     void release_weights(std::size_t unit);
@@ -124,9 +132,9 @@ class OffloadEngine {
     /// Blocks until every gradient of the step has been taken in and scanned.
     [[nodiscard]] GradientSummary finish_gradients();
 
-    /// after_norm: call after finish_gradients(); as_completed: call before the step's first gradient. Returns
-    /// at once; later passes wait for what they need. The former update and commit must be over or are
-    /// waited for.
+    /// after_norm: call after finish_gradients(); as_completed: call before the step's first
+    /// gradient. Returns at once; later passes wait for what they need. The former update and
+    /// commit must be over or are waited for.
     void begin_update(const UpdateStep& step);
     /// after_norm only: the step changes nothing.
     void skip_update();
@@ -139,7 +147,8 @@ class OffloadEngine {
     /// Updates applied or in flight.
     [[nodiscard]] std::uint64_t update() const noexcept;
     /// The fp32 masters, tensor by tensor in order, in pieces; waits for the update in flight.
-    using MasterVisitor = std::function<void(TensorId tensor, std::uint64_t first, std::span<const float> values)>;
+    using MasterVisitor =
+        std::function<void(TensorId tensor, std::uint64_t first, std::span<const float> values)>;
     void visit_masters(const MasterVisitor& visit);
 
     [[nodiscard]] OffloadStatistics statistics() const;

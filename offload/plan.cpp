@@ -2,11 +2,11 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <numeric>
 #include <optional>
+
+#include <fmt/format.h>
 
 #include "offload/detail/memory_ledger.h"
 #include "offload/detail/tile_store.h"
@@ -18,19 +18,23 @@ namespace {
 using detail::arena_bytes;
 
 constexpr std::size_t fp32_tile_bytes = tile_elements * sizeof(float);
-constexpr std::size_t largest_default_chunk_tiles = 64;  // 4 MiB of fp32: long enough for a drive's full rate
-constexpr std::size_t staged_pipeline_slots = 4;         // read ahead, read, compute, write back
+constexpr std::size_t largest_default_chunk_tiles =
+    64;  // 4 MiB of fp32: long enough for a drive's full rate
+constexpr std::size_t staged_pipeline_slots = 4;  // read ahead, read, compute, write back
 constexpr std::size_t staged_weight_buffers = 4;
-constexpr std::size_t pooled_gradient_slots = 4;  // two chunks open at a unit's edge, one filling, one leaving
+constexpr std::size_t pooled_gradient_slots =
+    4;  // two chunks open at a unit's edge, one filling, one leaving
 
-/// What waits or rests in host memory if it can, dearest first: a working weight is read three times and
-/// written once per step, the others once each; gradients before moments, because a commit does not
-/// write them.
+/// What waits or rests in host memory if it can, dearest first: a working weight is read three
+/// times and written once per step, the others once each; gradients before moments, because a
+/// commit does not write them.
 enum class Resident : std::size_t { weight, residue, gradient, m, v };
-constexpr std::array residency_order{Resident::weight, Resident::residue, Resident::gradient, Resident::m, Resident::v};
+constexpr std::array residency_order{Resident::weight, Resident::residue, Resident::gradient,
+                                     Resident::m, Resident::v};
 
 constexpr std::size_t resident_tile_bytes(Resident kind) {
-    return kind == Resident::weight || kind == Resident::residue ? tile_elements * 2 : fp32_tile_bytes;
+    return kind == Resident::weight || kind == Resident::residue ? tile_elements * 2
+                                                                 : fp32_tile_bytes;
 }
 
 std::uint64_t unit_tiles(const ElementOrder& order, const Unit& unit) {
@@ -70,8 +74,9 @@ class Planner {
 };
 
 std::size_t sum(const std::vector<MemoryItem>& items) {
-    return std::accumulate(items.begin(), items.end(), std::size_t{0},
-                           [](std::size_t total, const MemoryItem& item) { return total + item.bytes; });
+    return std::accumulate(
+        items.begin(), items.end(), std::size_t{0},
+        [](std::size_t total, const MemoryItem& item) { return total + item.bytes; });
 }
 
 std::vector<UnitSlotClass> group_by_size(const ElementOrder& order, std::span<const Unit> units) {
@@ -82,7 +87,8 @@ std::vector<UnitSlotClass> group_by_size(const ElementOrder& order, std::span<co
     });
     std::vector<UnitSlotClass> classes;
     for (const auto unit : by_size) {
-        const auto bytes = static_cast<std::size_t>(unit_tiles(order, units[unit])) * fp32_tile_bytes;
+        const auto bytes =
+            static_cast<std::size_t>(unit_tiles(order, units[unit])) * fp32_tile_bytes;
         if (classes.empty() || bytes * 2 <= classes.back().slot_bytes)
             classes.push_back({bytes, 0, {}});
         classes.back().units.push_back(unit);
@@ -101,8 +107,10 @@ std::size_t slot_bytes(const std::vector<UnitSlotClass>& classes) {
 void Planner::plan_device() {
     plan_.weight_slots = group_by_size(order_, units_);
     for (const auto unit : request_.gradient_uses) {
-        const auto bytes = static_cast<std::size_t>(unit_range(order_, units_[unit]).size()) * sizeof(float);
-        plan_.unit_gradient_bytes = std::max(plan_.unit_gradient_bytes, (bytes + 4095) / 4096 * 4096);
+        const auto bytes =
+            static_cast<std::size_t>(unit_range(order_, units_[unit]).size()) * sizeof(float);
+        plan_.unit_gradient_bytes =
+            std::max(plan_.unit_gradient_bytes, (bytes + 4095) / 4096 * 4096);
     }
     const auto weights = slot_bytes(plan_.weight_slots);
     plan_.unit_gradient_slots = 2;
@@ -145,8 +153,8 @@ std::size_t Planner::forced_gradient_bytes() const {
     return tiles * fp32_tile_bytes;
 }
 
-/// Host memory with the first `whole_kinds` of the residency order whole in host memory and nothing of
-/// the others, beside what passes through.
+/// Host memory with the first `whole_kinds` of the residency order whole in host memory and nothing
+/// of the others, beside what passes through.
 std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
     const auto tiles = static_cast<std::size_t>(tiles_);
     const auto chunk_tiles = static_cast<std::size_t>(plan_.chunk_tiles);
@@ -161,18 +169,23 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
     }
     items.push_back({"resident planes", arena_bytes(resident * tiles)});
     if (!whole(Resident::gradient) || request_.timing == UpdateTiming::as_completed) {
-        items.push_back({"gradients with several contributions", arena_bytes(forced_gradient_bytes())});
-        items.push_back({"gradient assembly", arena_bytes(pooled_gradient_slots * chunk_tiles * fp32_tile_bytes)});
+        items.push_back(
+            {"gradients with several contributions", arena_bytes(forced_gradient_bytes())});
+        items.push_back({"gradient assembly",
+                         arena_bytes(pooled_gradient_slots * chunk_tiles * fp32_tile_bytes)});
     }
     if (staged_tile_bytes != 0)
-        items.push_back({"update staging", arena_bytes(staged_pipeline_slots * chunk_tiles * staged_tile_bytes)});
+        items.push_back({"update staging",
+                         arena_bytes(staged_pipeline_slots * chunk_tiles * staged_tile_bytes)});
     if (!whole(Resident::residue))
-        items.push_back({"weight staging", arena_bytes(staged_weight_buffers * chunk_tiles * fp32_tile_bytes)});
+        items.push_back(
+            {"weight staging", arena_bytes(staged_weight_buffers * chunk_tiles * fp32_tile_bytes)});
     if (request_.device_kind == cuda::MemoryKind::device)
         items.push_back({"gradient contribution", arena_bytes(chunk_tiles * fp32_tile_bytes)});
     items.push_back({"work buffers", arena_bytes(chunk_tiles * 5 * fp32_tile_bytes)});
     const CommitTableShape shape{tiles_, static_cast<std::uint32_t>(order_.tensors().size())};
-    items.push_back({"tables", 2 * detail::tile_store_bytes(tiles_) + arena_bytes(table_capacity_bytes(shape) + 4096) +
+    items.push_back({"tables", 2 * detail::tile_store_bytes(tiles_) +
+                                   arena_bytes(table_capacity_bytes(shape) + 4096) +
                                    table_capacity_bytes(shape) + tiles * 24});
     return items;
 }
@@ -197,13 +210,14 @@ void Planner::set_all(Resident kind, bool resident) {
     residency(kind).assign(plan_.chunks, static_cast<std::uint8_t>(resident));
 }
 
-/// Keeps as many chunks of `kind` as `bytes` hold, from the first on: the ones the next forward needs first.
+/// Keeps as many chunks of `kind` as `bytes` hold, from the first on: the ones the next forward
+/// needs first.
 void Planner::fill_partly(Resident kind, std::size_t bytes) {
     // An arena is rounded up to whole huge pages; keep that much aside.
     bytes -= std::min(bytes, nvme::HugePageArena::page_bytes);
     for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
-        const auto chunk_bytes =
-            static_cast<std::size_t>(plan_.chunk_range(chunk, tiles_).size()) * resident_tile_bytes(kind);
+        const auto chunk_bytes = static_cast<std::size_t>(plan_.chunk_range(chunk, tiles_).size()) *
+                                 resident_tile_bytes(kind);
         if (residency(kind)[chunk] != 0 || chunk_bytes > bytes)
             continue;
         residency(kind)[chunk] = 1;
@@ -246,25 +260,31 @@ void Planner::finish_host_items(std::size_t whole_kinds) {
     std::size_t resident = 0;
     for (const auto kind : residency_order) {
         for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
-            const bool counted_apart = kind == Resident::gradient && is_forced(chunk) &&
-                                       (whole_kinds <= static_cast<std::size_t>(Resident::gradient) ||
-                                        request_.timing == UpdateTiming::as_completed);
+            const bool counted_apart =
+                kind == Resident::gradient && is_forced(chunk) &&
+                (whole_kinds <= static_cast<std::size_t>(Resident::gradient) ||
+                 request_.timing == UpdateTiming::as_completed);
             if (residency(kind)[chunk] != 0 && !counted_apart)
-                resident += static_cast<std::size_t>(plan_.chunk_range(chunk, tiles_).size()) * resident_tile_bytes(kind);
+                resident += static_cast<std::size_t>(plan_.chunk_range(chunk, tiles_).size()) *
+                            resident_tile_bytes(kind);
         }
     }
     plan_.host_items.front().bytes = arena_bytes(resident);
     plan_.host_bytes = sum(plan_.host_items);
     const auto is_whole = [](const std::vector<std::uint8_t>& chunks) {
-        return std::all_of(chunks.begin(), chunks.end(), [](std::uint8_t resident_chunk) { return resident_chunk != 0; });
+        return std::all_of(chunks.begin(), chunks.end(),
+                           [](std::uint8_t resident_chunk) { return resident_chunk != 0; });
     };
     const bool gradients_pass = !is_whole(plan_.gradient_resident);
-    const bool all_planes_resident = std::all_of(plan_.resident.begin(), plan_.resident.end(), is_whole);
+    const bool all_planes_resident =
+        std::all_of(plan_.resident.begin(), plan_.resident.end(), is_whole);
     plan_.gradient_slots = gradients_pass ? pooled_gradient_slots : 0;
     const bool gradients_spill = gradients_pass && request_.timing == UpdateTiming::after_norm;
     plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 2 : staged_pipeline_slots;
     plan_.weight_read_buffers =
-        is_whole(residency(Resident::weight)) && is_whole(residency(Resident::residue)) ? 0 : staged_weight_buffers;
+        is_whole(residency(Resident::weight)) && is_whole(residency(Resident::residue))
+            ? 0
+            : staged_weight_buffers;
 }
 
 bool Planner::try_chunk_tiles(std::uint64_t chunk_tiles) {
@@ -288,23 +308,27 @@ bool Planner::try_chunk_tiles(std::uint64_t chunk_tiles) {
 void Planner::try_chunk_sizes() {
     if (request_.chunk_bytes != 0) {
         if (request_.chunk_bytes % fp32_tile_bytes != 0)
-            throw std::invalid_argument(fmt::format("chunk size {} is not a multiple of a tile, {} bytes",
-                                                    request_.chunk_bytes, fp32_tile_bytes));
+            throw std::invalid_argument(
+                fmt::format("chunk size {} is not a multiple of a tile, {} bytes",
+                            request_.chunk_bytes, fp32_tile_bytes));
         if (try_chunk_tiles(request_.chunk_bytes / fp32_tile_bytes))
             return;
     } else {
         // Large chunks only while what passes through takes a small part of the budget.
-        for (std::uint64_t chunk_tiles = largest_default_chunk_tiles; chunk_tiles >= 1; chunk_tiles /= 2) {
+        for (std::uint64_t chunk_tiles = largest_default_chunk_tiles; chunk_tiles >= 1;
+             chunk_tiles /= 2) {
             const auto passing = chunk_tiles * fp32_tile_bytes * 29;
-            if ((passing <= request_.host_bytes / 6 || chunk_tiles == 1) && try_chunk_tiles(chunk_tiles))
+            if ((passing <= request_.host_bytes / 6 || chunk_tiles == 1) &&
+                try_chunk_tiles(chunk_tiles))
                 return;
         }
     }
     const auto device = request_.device_kind == cuda::MemoryKind::host ? plan_.device_bytes : 0;
-    throw PlanRefused("host memory", smallest_need_bytes_ + device, request_.host_bytes,
-                      request_.nvme == NvmeTier::absent
-                          ? "give an --nvme folder so that state can live on a drive, or raise --host-mem"
-                          : "raise --host-mem, or take a smaller model");
+    throw PlanRefused(
+        "host memory", smallest_need_bytes_ + device, request_.host_bytes,
+        request_.nvme == NvmeTier::absent
+            ? "give an --nvme folder so that state can live on a drive, or raise --host-mem"
+            : "raise --host-mem, or take a smaller model");
 }
 
 void Planner::count_traffic() {
@@ -366,13 +390,15 @@ OffloadPlan Planner::make() {
 
 }  // namespace
 
-PlanRefused::PlanRefused(std::string_view tier, std::size_t needed, std::size_t available, std::string_view advice)
-    : std::runtime_error(fmt::format("{}: {} bytes are needed at least and {} are available; {}", tier, needed,
-                                     available, advice)),
+PlanRefused::PlanRefused(std::string_view tier, std::size_t needed, std::size_t available,
+                         std::string_view advice)
+    : std::runtime_error(fmt::format("{}: {} bytes are needed at least and {} are available; {}",
+                                     tier, needed, available, advice)),
       needed_bytes(needed),
       available_bytes(available) {}
 
-OffloadPlan make_plan(const ElementOrder& order, std::span<const Unit> units, const PlanRequest& request) {
+OffloadPlan make_plan(const ElementOrder& order, std::span<const Unit> units,
+                      const PlanRequest& request) {
     return Planner(order, units, request).make();
 }
 

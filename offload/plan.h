@@ -20,19 +20,24 @@ enum class Durability { on, off };  ///< off: one copy on the drive; a crash los
 
 /// When a chunk may be updated.
 enum class UpdateTiming {
-    after_norm,    ///< gradients wait until norm and finiteness of all are known (clipping, skip rule)
+    after_norm,    ///< gradients wait until norm and finiteness of all are known (clipping, skip
+                   ///< rule)
     as_completed,  ///< each chunk as soon as its gradient is complete
 };
 
 enum class NvmeTier { present, absent };
 
-/// What a plan is made from. All bytes are what this layer may take, on top of what its client takes.
+/// What a plan is made from. All bytes are what this layer may take, on top of what its client
+/// takes.
 struct PlanRequest {
     cuda::MemoryKind device_kind = cuda::MemoryKind::host;
-    std::size_t host_bytes = 0;    ///< with a host device: for planes, staging, and the device's unit slots together
-    std::size_t device_bytes = 0;  ///< for unit slots on the device; with a host device a cap below host_bytes
+    std::size_t host_bytes =
+        0;  ///< with a host device: for planes, staging, and the device's unit slots together
+    std::size_t device_bytes =
+        0;  ///< for unit slots on the device; with a host device a cap below host_bytes
     NvmeTier nvme = NvmeTier::absent;
-    std::size_t chunk_bytes = 0;   ///< of an fp32 plane of a chunk; a multiple of 64 KiB; 0: chosen here
+    std::size_t chunk_bytes =
+        0;  ///< of an fp32 plane of a chunk; a multiple of 64 KiB; 0: chosen here
     UpdateTiming timing = UpdateTiming::after_norm;
     Durability durability = Durability::on;
     std::vector<std::size_t> training_uses;  ///< units whose weights one step acquires, in order
@@ -48,7 +53,8 @@ struct MemoryItem {
 /// The request cannot be met: names the tier, the bytes needed at least and the bytes available.
 class PlanRefused : public std::runtime_error {
   public:
-    PlanRefused(std::string_view tier, std::size_t needed_bytes, std::size_t available_bytes, std::string_view advice);
+    PlanRefused(std::string_view tier, std::size_t needed_bytes, std::size_t available_bytes,
+                std::string_view advice);
     std::size_t needed_bytes;
     std::size_t available_bytes;
 };
@@ -66,12 +72,14 @@ struct OffloadPlan {
     std::uint64_t chunks = 0;
     /// resident[plane][chunk]: the plane of that chunk lives in host memory, else on the drive.
     std::array<std::vector<std::uint8_t>, all_planes.size()> resident;
-    std::vector<std::uint8_t> gradient_resident;  ///< per chunk: its gradient waits in host memory, else spilled
-    std::size_t pipeline_slots = 0;               ///< chunks in flight in the update
-    std::size_t gradient_slots = 0;               ///< host buffers in which spilled or passing gradients are put together
-    std::size_t weight_read_buffers = 0;          ///< chunk-sized staging buffers of the weight prefetch
-    std::vector<UnitSlotClass> weight_slots;      ///< on the device
-    std::size_t unit_gradient_slots = 0;          ///< on the device, each as large as the largest unit
+    std::vector<std::uint8_t>
+        gradient_resident;           ///< per chunk: its gradient waits in host memory, else spilled
+    std::size_t pipeline_slots = 0;  ///< chunks in flight in the update
+    std::size_t gradient_slots =
+        0;  ///< host buffers in which spilled or passing gradients are put together
+    std::size_t weight_read_buffers = 0;  ///< chunk-sized staging buffers of the weight prefetch
+    std::vector<UnitSlotClass> weight_slots;  ///< on the device
+    std::size_t unit_gradient_slots = 0;      ///< on the device, each as large as the largest unit
     std::size_t unit_gradient_bytes = 0;
 
     std::vector<MemoryItem> host_items;    ///< what is allocated in host memory
@@ -93,6 +101,7 @@ struct OffloadPlan {
 };
 
 /// Throws PlanRefused, or std::invalid_argument on a chunk size that is no multiple of 64 KiB.
-[[nodiscard]] OffloadPlan make_plan(const ElementOrder& order, std::span<const Unit> units, const PlanRequest& request);
+[[nodiscard]] OffloadPlan make_plan(const ElementOrder& order, std::span<const Unit> units,
+                                    const PlanRequest& request);
 
 }  // namespace spillway::offload

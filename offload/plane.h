@@ -19,8 +19,12 @@ inline constexpr std::array all_planes{Plane::weight, Plane::residue, Plane::m, 
 [[nodiscard]] constexpr std::size_t element_bytes(Plane plane) noexcept {
     return plane == Plane::weight || plane == Plane::residue ? 2 : 4;
 }
-[[nodiscard]] constexpr std::size_t tile_bytes(Plane plane) noexcept { return tile_elements * element_bytes(plane); }
-[[nodiscard]] constexpr std::size_t index_of(Plane plane) noexcept { return static_cast<std::size_t>(plane); }
+[[nodiscard]] constexpr std::size_t tile_bytes(Plane plane) noexcept {
+    return tile_elements * element_bytes(plane);
+}
+[[nodiscard]] constexpr std::size_t index_of(Plane plane) noexcept {
+    return static_cast<std::size_t>(plane);
+}
 [[nodiscard]] constexpr std::string_view plane_name(Plane plane) noexcept {
     constexpr std::array<std::string_view, 4> names{"weight", "residue", "m", "v"};
     return names[index_of(plane)];

@@ -24,38 +24,41 @@ class FolderRefused : public std::runtime_error {
 struct Manifest {
     RunId run;
     std::vector<TensorSpec> tensors;
-    std::filesystem::path extents_folder;  ///< absolute: NVME/spillway.extents/RUN-UUID, or OUT/spillway.state/extents
+    std::filesystem::path extents_folder;  ///< absolute: NVME/spillway.extents/RUN-UUID, or
+                                           ///< OUT/spillway.state/extents
     std::uint64_t generation = 0;
-    std::string durability;       ///< "on" or "off"
-    std::string client_settings;  ///< JSON object text: the client's run settings (opaque to this layer)
+    std::string durability;  ///< "on" or "off"
+    std::string
+        client_settings;  ///< JSON object text: the client's run settings (opaque to this layer)
 };
 
 enum class LockMode { exclusive, shared_read };
 
-/// OUT/spillway.state/ and the run's extents folder, both held by flock for the object's life (the pid
-/// inside is for messages only). A second engine on either is FolderRefused naming the folder and the
-/// pid. Move-only.
+/// OUT/spillway.state/ and the run's extents folder, both held by flock for the object's life (the
+/// pid inside is for messages only). A second engine on either is FolderRefused naming the folder
+/// and the pid. Move-only.
 class StateFolder {
   public:
     static constexpr const char* folder_name = "spillway.state";
     static constexpr const char* extents_name = "spillway.extents";
 
-    /// Creates both folders for a new run. `out` must be missing or empty; `nvme` (may be empty: then the
-    /// extents live in the state folder) must be an existing, writable folder, not a device node, not a
-    /// file. The manifest is written last (temporary file, fsync, rename, fsync of the folder), so a crash
-    /// before leaves a folder that start_over() reclaims.
+    /// Creates both folders for a new run. `out` must be missing or empty; `nvme` (may be empty:
+    /// then the extents live in the state folder) must be an existing, writable folder, not a
+    /// device node, not a file. The manifest is written last (temporary file, fsync, rename, fsync
+    /// of the folder), so a crash before leaves a folder that start_over() reclaims.
     static StateFolder create(const std::filesystem::path& out, const std::filesystem::path& nvme,
-                              std::vector<TensorSpec> tensors, std::string durability, std::string client_settings);
+                              std::vector<TensorSpec> tensors, std::string durability,
+                              std::string client_settings);
 
-    /// Opens an existing run. Refuses by name: no state there, an unknown format version, a manifest that
-    /// does not parse, extents missing or of another run, a folder in use.
+    /// Opens an existing run. Refuses by name: no state there, an unknown format version, a
+    /// manifest that does not parse, extents missing or of another run, a folder in use.
     static StateFolder open(const std::filesystem::path& out, LockMode mode);
 
     /// Whether `out` holds the state of a run (a manifest, readable or not).
     [[nodiscard]] static bool holds_run(const std::filesystem::path& out);
 
-    /// Removes what a run without a valid commit left under `out` and in its extents folder, so that it
-    /// can start fresh. Refuses a locked folder. Touches nothing that is not Spillway's.
+    /// Removes what a run without a valid commit left under `out` and in its extents folder, so
+    /// that it can start fresh. Refuses a locked folder. Touches nothing that is not Spillway's.
     static void start_over(const std::filesystem::path& out, const std::filesystem::path& nvme);
 
     StateFolder(StateFolder&&) noexcept;
@@ -63,12 +66,13 @@ class StateFolder {
     ~StateFolder();
 
     [[nodiscard]] const Manifest& manifest() const noexcept;
-    [[nodiscard]] const std::filesystem::path& folder() const noexcept;          ///< OUT/spillway.state
+    [[nodiscard]] const std::filesystem::path& folder() const noexcept;  ///< OUT/spillway.state
     [[nodiscard]] const std::filesystem::path& extents_folder() const noexcept;
-    [[nodiscard]] std::filesystem::path extents_file() const;                    ///< .../extents.0
+    [[nodiscard]] std::filesystem::path extents_file() const;  ///< .../extents.0
 
-    /// Notes the newest commit in the extents folder's lock file, and checks it on open: extents that have
-    /// seen a later commit than `sequence` mean that OUT is an old copy (FolderRefused), not corruption.
+    /// Notes the newest commit in the extents folder's lock file, and checks it on open: extents
+    /// that have seen a later commit than `sequence` mean that OUT is an old copy (FolderRefused),
+    /// not corruption.
     void note_commit(std::uint64_t sequence);
     void check_commit(std::uint64_t sequence) const;
 
@@ -78,15 +82,15 @@ class StateFolder {
     std::unique_ptr<Impl> impl_;
 };
 
-/// Something a dead run left in a folder: its extents while its OUT is gone, belongs to another run or
-/// never committed; temporary files.
+/// Something a dead run left in a folder: its extents while its OUT is gone, belongs to another run
+/// or never committed; temporary files.
 struct Leftover {
     std::filesystem::path path;
     std::uint64_t bytes = 0;
     std::string reason;
 };
-/// What `clean` would remove under `folder` (an OUT or an --nvme folder). Nothing of a living (locked) or
-/// resumable run.
+/// What `clean` would remove under `folder` (an OUT or an --nvme folder). Nothing of a living
+/// (locked) or resumable run.
 [[nodiscard]] std::vector<Leftover> find_leftovers(const std::filesystem::path& folder);
 void remove_leftovers(const std::vector<Leftover>& leftovers);
 

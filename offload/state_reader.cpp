@@ -2,11 +2,11 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/state_reader.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "nvme/huge_page_arena.h"
 #include "offload/commit_log.h"
@@ -35,10 +35,13 @@ class StateReader::Impl {
           queue_(nvme::make_backend(backend, io_depth), {io_depth, io_operation_bytes}),
           commit_(newest_commit()),
           store_(queue_,
-                 nvme::DirectFile(folder_.extents_file(), nvme::OpenMode::open_read_only, nvme::DirectMode::automatic),
+                 nvme::DirectFile(folder_.extents_file(), nvme::OpenMode::open_read_only,
+                                  nvme::DirectMode::automatic),
                  order_, durability_of(folder_.manifest())),
           buffer_(detail::MasterReader::buffer_bytes(tiles_at_once)),
-          masters_(store_, [](Plane, std::uint64_t) { return nullptr; }, cpu_optim::best_isa(), buffer_.bytes()) {
+          masters_(
+              store_, [](Plane, std::uint64_t) { return nullptr; }, cpu_optim::best_isa(),
+              buffer_.bytes()) {
         store_.load(commit_);
     }
 
@@ -48,7 +51,9 @@ class StateReader::Impl {
         VerifyReport report;
         for (const auto plane : all_planes) {
             for (std::uint64_t tile = 0; tile < order_.tiles(); tile += tiles_at_once)
-                verify_run(plane, {tile, std::min<std::uint64_t>(order_.tiles(), tile + tiles_at_once)}, report);
+                verify_run(plane,
+                           {tile, std::min<std::uint64_t>(order_.tiles(), tile + tiles_at_once)},
+                           report);
         }
         return report;
     }
@@ -66,12 +71,14 @@ class StateReader::Impl {
         if (!found)
             folder_.check_commit(0);
         if (!found)
-            throw FolderRefused(fmt::format("{}: this run has no commit yet, so there is nothing to read",
-                                            folder_.folder().string()));
+            throw FolderRefused(
+                fmt::format("{}: this run has no commit yet, so there is nothing to read",
+                            folder_.folder().string()));
         if (found->condition == CommitLog::Recovered::Condition::dirty)
-            throw FolderRefused(fmt::format(
-                "{}: this run was made with --durable off and did not end cleanly; its state is not whole",
-                folder_.folder().string()));
+            throw FolderRefused(
+                fmt::format("{}: this run was made with --durable off and did not end cleanly; its "
+                            "state is not whole",
+                            folder_.folder().string()));
         folder_.check_commit(found->table.sequence);
         return std::move(found->table);
     }
@@ -81,7 +88,8 @@ class StateReader::Impl {
         for (auto tile = tiles.begin; tile < tiles.end; ++tile) {
             try {
                 store_.verify(plane, tile,
-                              {buffer_.bytes().data() + (tile - tiles.begin) * tile_bytes(plane), tile_bytes(plane)});
+                              {buffer_.bytes().data() + (tile - tiles.begin) * tile_bytes(plane),
+                               tile_bytes(plane)});
             } catch (const IntegrityError& error) {
                 report.damage.emplace_back(error.what());
             }
@@ -103,13 +111,23 @@ StateReader::StateReader(const std::filesystem::path& out, nvme::BackendKind bac
     : impl_(std::make_unique<Impl>(out, backend)) {}
 StateReader::~StateReader() = default;
 
-const Manifest& StateReader::manifest() const noexcept { return impl_->manifest(); }
-const ElementOrder& StateReader::order() const noexcept { return impl_->order(); }
-const CommitTable& StateReader::commit() const noexcept { return impl_->commit(); }
+const Manifest& StateReader::manifest() const noexcept {
+    return impl_->manifest();
+}
+const ElementOrder& StateReader::order() const noexcept {
+    return impl_->order();
+}
+const CommitTable& StateReader::commit() const noexcept {
+    return impl_->commit();
+}
 void StateReader::visit_tensor(TensorId tensor, const Visitor& visit) {
     impl_->visit(impl_->order().range(tensor), visit);
 }
-void StateReader::visit_all(const Visitor& visit) { impl_->visit({0, impl_->order().length()}, visit); }
-VerifyReport StateReader::verify() { return impl_->verify(); }
+void StateReader::visit_all(const Visitor& visit) {
+    impl_->visit({0, impl_->order().length()}, visit);
+}
+VerifyReport StateReader::verify() {
+    return impl_->verify();
+}
 
 }  // namespace spillway::offload

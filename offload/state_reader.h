@@ -21,11 +21,12 @@ namespace spillway::offload {
 struct VerifyReport {
     std::uint64_t tiles_checked = 0;
     std::uint64_t bytes_checked = 0;
-    std::vector<std::string> damage;  ///< one sentence a bad tile: tensor, tile, plane, path, offset; empty: whole
+    std::vector<std::string>
+        damage;  ///< one sentence a bad tile: tensor, tile, plane, path, offset; empty: whole
 };
 
-/// Reads the newest commit of a run that no engine is using, in bounded memory. Refuses a locked folder,
-/// one without a commit, and a dirty one, by name. Not thread-safe.
+/// Reads the newest commit of a run that no engine is using, in bounded memory. Refuses a locked
+/// folder, one without a commit, and a dirty one, by name. Not thread-safe.
 class StateReader {
   public:
     StateReader(const std::filesystem::path& out, nvme::BackendKind backend);
@@ -37,9 +38,10 @@ class StateReader {
     [[nodiscard]] const ElementOrder& order() const noexcept;
     [[nodiscard]] const CommitTable& commit() const noexcept;
 
-    /// The fp32 masters of one tensor (or, with visit_all, of every tensor in order) in pieces; every tile
-    /// is verified first (IntegrityError).
-    using Visitor = std::function<void(TensorId tensor, std::uint64_t first, std::span<const float> values)>;
+    /// The fp32 masters of one tensor (or, with visit_all, of every tensor in order) in pieces;
+    /// every tile is verified first (IntegrityError).
+    using Visitor =
+        std::function<void(TensorId tensor, std::uint64_t first, std::span<const float> values)>;
     void visit_tensor(TensorId tensor, const Visitor& visit);
     void visit_all(const Visitor& visit);
 

@@ -17,7 +17,7 @@ mkdir -p "$work/drive"
 build/release/spillway train \
     --model gpt2:6x384x6 --context 256 --data engine/data/kjv.txt \
     --batch 2 --seq 256 --lr 2e-3 --warmup 20 --schedule linear --weight-decay 0.1 \
-    --device sim:40MiB@8GB/s --host-mem 80MiB --nvme "$work/drive" \
+    --device sim:36MiB@8GB/s --host-mem 80MiB --nvme "$work/drive" \
     --budget 170s --out "$work/run" --json "$work/result.json"
 
 build/release/spillway generate "$work/run" --prompt "And the LORD said" --tokens 300 --temperature 0.8 --seed 1

@@ -19,8 +19,8 @@ enum class Recompute {
     full,         ///< keep only each block's input; the whole block is computed again
 };
 
-/// Sequences of one step and how they are cut. micro_batches and recompute are placement: they change
-/// no bit of loss or gradients.
+/// Sequences of one step and how they are cut. micro_batches and recompute are placement: they
+/// change no bit of loss or gradients.
 struct BatchShape {
     std::uint32_t sequences = 1;
     std::uint32_t sequence_tokens = 0;
@@ -28,34 +28,38 @@ struct BatchShape {
     Recompute recompute = Recompute::cheap_parts;
 };
 
-/// Seconds of the last pass on the compute stream, waits included. The head stage (final LayerNorm, output
-/// layer and loss) goes forward and backward in one and counts as backward; an evaluation is all forward.
+/// Seconds of the last pass on the compute stream, waits included. The head stage (final LayerNorm,
+/// output layer and loss) goes forward and backward in one and counts as backward; an evaluation is
+/// all forward.
 struct PassTimes {
     double forward_s = 0;
     double backward_s = 0;
 };
 
-/// Forward and backward of a GPT-2 on a device, vertically: all micro-batches of a block before the next
-/// block, so that its weights are fetched once a direction. Not thread-safe.
+/// Forward and backward of a GPT-2 on a device, vertically: all micro-batches of a block before the
+/// next block, so that its weights are fetched once a direction. Not thread-safe.
 class Gpt2Step {
   public:
     /// Exactly what the constructor allocates on the device (activations and scratch), in bytes.
     [[nodiscard]] static std::size_t device_bytes(const Gpt2Config& config, const BatchShape& shape,
                                                   std::size_t threads);
 
-    Gpt2Step(cuda::Device& device, cuda::Stream& compute, ComputePool& pool, const Gpt2Config& config,
-             const BatchShape& shape);
+    Gpt2Step(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
+             const Gpt2Config& config, const BatchShape& shape);
     ~Gpt2Step();
     Gpt2Step(const Gpt2Step&) = delete;  // work in flight points at it
     Gpt2Step& operator=(const Gpt2Step&) = delete;
 
-    /// `tokens`: sequences x (sequence_tokens + 1), row-major; token t predicts token t + 1. Returns the
-    /// mean cross-entropy in nats per token; the gradients (of that mean) have been handed to `parameters`.
+    /// `tokens`: sequences x (sequence_tokens + 1), row-major; token t predicts token t + 1.
+    /// Returns the mean cross-entropy in nats per token; the gradients (of that mean) have been
+    /// handed to `parameters`.
     double train(ParameterStream& parameters, std::span<const std::int32_t> tokens);
     /// Forward only, same shape of `tokens`.
     double evaluate(ParameterStream& parameters, std::span<const std::int32_t> tokens);
-    /// Logits of the token after `tokens` (1 .. sequence_tokens of them); logits.size() == vocabulary.
-    void next_token_logits(ParameterStream& parameters, std::span<const std::int32_t> tokens, std::span<float> logits);
+    /// Logits of the token after `tokens` (1 .. sequence_tokens of them); logits.size() ==
+    /// vocabulary.
+    void next_token_logits(ParameterStream& parameters, std::span<const std::int32_t> tokens,
+                           std::span<float> logits);
 
     [[nodiscard]] PassTimes times() const noexcept;
 

@@ -6,10 +6,10 @@
 
 namespace spillway::engine {
 
-/// Where a model's pass gets its weights and leaves its gradients, unit by unit (offload::Unit). All
-/// pointers are device pointers, to be used by work on the compute stream only: an acquire makes that
-/// stream wait until the data is there, a release lets the memory go once the work queued so far is
-/// done. Called from the one thread that drives the pass.
+/// Where a model's pass gets its weights and leaves its gradients, unit by unit (offload::Unit).
+/// All pointers are device pointers, to be used by work on the compute stream only: an acquire
+/// makes that stream wait until the data is there, a release lets the memory go once the work
+/// queued so far is done. Called from the one thread that drives the pass.
 class ParameterStream {
   public:
     virtual ~ParameterStream() = default;
@@ -20,7 +20,8 @@ class ParameterStream {
     virtual void release_weights(std::size_t unit) = 0;
 
     /// Room for one contribution to the gradient of `unit`, laid out like its weights, contents
-    /// undefined. Every element of every tensor must be written; the padding between tensors need not.
+    /// undefined. Every element of every tensor must be written; the padding between tensors need
+    /// not.
     [[nodiscard]] virtual float* acquire_gradient(std::size_t unit) = 0;
     /// Hands the contribution over.
     virtual void release_gradient(std::size_t unit) = 0;

@@ -78,6 +78,17 @@ void require_sound(const TrainSettings& settings, std::vector<std::string> probl
         throw UsageError(std::move(problems));
 }
 
+/// A longer run keeps the schedule it began with (P1); one that has fallen to 0 teaches nothing
+/// more.
+void warn_of_ended_schedule(const TrainSettings& settings, Console& console) {
+    if (settings.steps > settings.schedule_steps && settings.schedule != "constant" &&
+        settings.min_lr == 0)
+        console.warning(fmt::format(
+            "the run's schedule ends at update {} with a learning rate of 0: steps from there to "
+            "{} change nothing; a run that may grow wants --min-lr or --schedule-steps",
+            settings.schedule_steps, settings.steps));
+}
+
 /// What was left to be chosen and does not depend on memory.
 void resolve_choices(TrainSettings& settings) {
     if (settings.schedule_steps == 0)
@@ -236,6 +247,7 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, Console
     }
     require_sound(settings, std::move(problems));
     resolve_choices(settings);
+    warn_of_ended_schedule(settings, console);
     auto corpus = open_corpus(settings);
     const auto fingerprint = corpus->fingerprint();
     if (folder) {

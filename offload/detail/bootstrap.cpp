@@ -2,13 +2,13 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/bootstrap.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "cpu_optim/split_master.h"
 
@@ -16,7 +16,8 @@ namespace spillway::offload::detail {
 namespace {
 
 /// The chunk's planes: resident ones in place, the others in the work buffer behind the masters.
-std::array<std::byte*, all_planes.size()> places(const BootstrapContext& context, std::uint64_t chunk) {
+std::array<std::byte*, all_planes.size()> places(const BootstrapContext& context,
+                                                 std::uint64_t chunk) {
     std::array<std::byte*, all_planes.size()> data{};
     const auto chunk_tiles = static_cast<std::size_t>(context.plan.chunk_tiles);
     auto* next = context.work.data() + chunk_tiles * tile_elements * sizeof(float);
@@ -28,8 +29,8 @@ std::array<std::byte*, all_planes.size()> places(const BootstrapContext& context
     return data;
 }
 
-void fill_masters(const ElementOrder& order, std::uint64_t tile, const OffloadEngine::InitialValues& fill,
-                  std::span<float> masters) {
+void fill_masters(const ElementOrder& order, std::uint64_t tile,
+                  const OffloadEngine::InitialValues& fill, std::span<float> masters) {
     std::fill(masters.begin(), masters.end(), 0.0f);
     const ElementRange range{tile * tile_elements, (tile + 1) * tile_elements};
     const auto span = order.tensors_in(range);
@@ -37,15 +38,16 @@ void fill_masters(const ElementOrder& order, std::uint64_t tile, const OffloadEn
         const auto whole = order.range(tensor);
         const ElementRange part{std::max(whole.begin, range.begin), std::min(whole.end, range.end)};
         fill(tensor, part.begin - whole.begin,
-             masters.subspan(static_cast<std::size_t>(part.begin - range.begin), static_cast<std::size_t>(part.size())));
+             masters.subspan(static_cast<std::size_t>(part.begin - range.begin),
+                             static_cast<std::size_t>(part.size())));
     }
 }
 
 void split_tile(const BootstrapContext& context, std::uint64_t tile, std::span<const float> masters,
                 std::byte* weight, std::byte* residue) {
-    const auto bad = cpu_optim::split_master(context.threads.isa(), masters,
-                                             {reinterpret_cast<std::uint16_t*>(weight), tile_elements},
-                                             {reinterpret_cast<std::int16_t*>(residue), tile_elements});
+    const auto bad = cpu_optim::split_master(
+        context.threads.isa(), masters, {reinterpret_cast<std::uint16_t*>(weight), tile_elements},
+        {reinterpret_cast<std::int16_t*>(residue), tile_elements});
     if (bad != 0)
         throw std::invalid_argument(fmt::format("{}: {} initial values have no finite bf16 half",
                                                 tensors_of_tile(context.store.order(), tile), bad));
@@ -63,7 +65,9 @@ void fill_new_run(const BootstrapContext& context, const OffloadEngine::InitialV
         for (auto& sums : checksums)
             sums.resize(tiles.size());
         context.threads.for_each(tiles.size(), [&](std::uint64_t index) {
-            const auto at = [&](Plane plane) { return data[index_of(plane)] + index * tile_bytes(plane); };
+            const auto at = [&](Plane plane) {
+                return data[index_of(plane)] + index * tile_bytes(plane);
+            };
             const std::span<float> values{masters + index * tile_elements, tile_elements};
             fill_masters(order, tiles.begin + index, fill, values);
             split_tile(context, tiles.begin + index, values, at(Plane::weight), at(Plane::residue));

@@ -2,10 +2,10 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/chunk_board.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <stdexcept>
+
+#include <fmt/format.h>
 
 namespace spillway::offload::detail {
 

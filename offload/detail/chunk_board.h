@@ -37,7 +37,8 @@ class ChunkBoard {
     void publish(std::uint64_t chunk, std::uint64_t version);
 
     /// Whether a reader may take the weights of `chunk` at `version`.
-    [[nodiscard]] bool readable(const Monitor::Lock&, std::uint64_t chunk, std::uint64_t version) const noexcept {
+    [[nodiscard]] bool readable(const Monitor::Lock&, std::uint64_t chunk,
+                                std::uint64_t version) const noexcept {
         return versions_[chunk] == version && states_[chunk] == ChunkState::at_rest;
     }
 

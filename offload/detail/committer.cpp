@@ -14,7 +14,8 @@ constexpr std::size_t planes_in_flight = 8;
 
 }  // namespace
 
-Committer::Committer(const Context& context, std::size_t tensors) : context_(context), tensor_steps_(tensors, 0) {}
+Committer::Committer(const Context& context, std::size_t tensors)
+    : context_(context), tensor_steps_(tensors, 0) {}
 
 void Committer::load(const CommitTable& table) {
     tensor_steps_ = table.tensor_steps;
@@ -35,7 +36,8 @@ void Committer::after_update() {
     resident_changed_ = true;
 }
 
-PendingIo Committer::write_plane(Plane plane, std::uint64_t chunk, std::vector<std::uint64_t>& checksums) {
+PendingIo Committer::write_plane(Plane plane, std::uint64_t chunk,
+                                 std::vector<std::uint64_t>& checksums) {
     const auto tiles = context_.plan.chunk_range(chunk, context_.store.order().tiles());
     const auto* const data = context_.planes.plane(plane, chunk);
     checksums.resize(tiles.size());
@@ -66,7 +68,8 @@ void Committer::write_resident_planes() {
                 continue;
             if (in_flight.size() == planes_in_flight)
                 retire();
-            Write write{plane, context_.plan.chunk_range(chunk, context_.store.order().tiles()), {}, {}};
+            Write write{
+                plane, context_.plan.chunk_range(chunk, context_.store.order().tiles()), {}, {}};
             write.io = write_plane(plane, chunk, write.checksums);
             in_flight.push_back(std::move(write));
         }
@@ -95,7 +98,8 @@ void Committer::commit(const CommitNote& note, std::uint64_t update) {
     last_sequence_ = table.sequence;
     dirty_ = false;
 
-    const CommitTableShape shape{context_.store.order().tiles(), static_cast<std::uint32_t>(tensor_steps_.size())};
+    const CommitTableShape shape{context_.store.order().tiles(),
+                                 static_cast<std::uint32_t>(tensor_steps_.size())};
     commit_bytes_ += table_capacity_bytes(shape) + 4096;
     ++commits_;
     wall_ns_ += static_cast<std::uint64_t>((now_s() - began) * 1e9);

@@ -15,8 +15,8 @@
 
 namespace spillway::offload::detail {
 
-/// Makes commits: writes what rests in host memory to the copies that the last commit does not name,
-/// flushes, then has the log name the whole. Used by one thread at a time.
+/// Makes commits: writes what rests in host memory to the copies that the last commit does not
+/// name, flushes, then has the log name the whole. Used by one thread at a time.
 class Committer {
   public:
     struct Context {
@@ -40,10 +40,14 @@ class Committer {
     /// Nothing in host memory differs from the drive (after initialisation wrote both).
     void mark_written() noexcept { resident_changed_ = false; }
 
-    [[nodiscard]] const std::vector<std::uint64_t>& tensor_steps() const noexcept { return tensor_steps_; }
+    [[nodiscard]] const std::vector<std::uint64_t>& tensor_steps() const noexcept {
+        return tensor_steps_;
+    }
     [[nodiscard]] std::uint64_t commit_bytes() const noexcept { return commit_bytes_.load(); }
     [[nodiscard]] std::uint64_t commits() const noexcept { return commits_.load(); }
-    [[nodiscard]] double wall_s() const noexcept { return static_cast<double>(wall_ns_.load()) * 1e-9; }
+    [[nodiscard]] double wall_s() const noexcept {
+        return static_cast<double>(wall_ns_.load()) * 1e-9;
+    }
 
   private:
     void write_resident_planes();

@@ -20,8 +20,8 @@ namespace spillway::offload::detail {
 /// Per tensor: the numbers of this step.
 using UpdateCoefficients = std::vector<cpu_optim::AdamWCoefficients>;
 
-/// One chunk as the fused pass sees it: where its planes are, and which of them came from the drive and
-/// go back to it.
+/// One chunk as the fused pass sees it: where its planes are, and which of them came from the drive
+/// and go back to it.
 struct ChunkPlanes {
     TileRange tiles;
     std::array<std::byte*, all_planes.size()> data{};
@@ -36,13 +36,14 @@ struct ChunkPlanes {
 /// checksums, scale, optimizer, new weight, new checksums.
 class FusedUpdate {
   public:
-    FusedUpdate(const TileStore& store, const GradientSpill* spill, std::size_t threads, cpu_optim::Isa isa);
+    FusedUpdate(const TileStore& store, const GradientSpill* spill, std::size_t threads,
+                cpu_optim::Isa isa);
     ~FusedUpdate();
     FusedUpdate(const FusedUpdate&) = delete;
     FusedUpdate& operator=(const FusedUpdate&) = delete;
 
-    /// Updates the chunk in place. Throws IntegrityError, or std::runtime_error naming a tensor whose new
-    /// weight has no finite bf16 half.
+    /// Updates the chunk in place. Throws IntegrityError, or std::runtime_error naming a tensor
+    /// whose new weight has no finite bf16 half.
     void run(const ChunkPlanes& chunk, const UpdateCoefficients& coefficients);
 
     /// body(i) for i in [0, count) on the update's threads.
@@ -52,7 +53,8 @@ class FusedUpdate {
 
   private:
     class Arena;
-    void update_tile(const ChunkPlanes& chunk, std::uint64_t index, const UpdateCoefficients& coefficients) const;
+    void update_tile(const ChunkPlanes& chunk, std::uint64_t index,
+                     const UpdateCoefficients& coefficients) const;
     void verify_tile(const ChunkPlanes& chunk, std::uint64_t index) const;
 
     const TileStore& store_;

@@ -2,13 +2,13 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/gradient_collector.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "cpu_optim/gradient_scan.h"
 
@@ -79,7 +79,8 @@ void GradientCollector::begin_step() {
         const auto span = context_.order.tensors_in(elements);
         for (auto tensor = span.first; tensor < span.last; ++tensor) {
             const auto range = context_.order.range(tensor);
-            const auto inside = std::min(range.end, elements.end) - std::max(range.begin, elements.begin);
+            const auto inside =
+                std::min(range.end, elements.end) - std::max(range.begin, elements.begin);
             progress.missing_elements += inside * context_.order.tensors()[tensor].contributions;
         }
     }
@@ -89,15 +90,17 @@ float* GradientCollector::acquire(std::size_t unit) {
     stall_.begin();
     auto lock = context_.monitor.lock();
     const auto free_slot = [&] {
-        return std::find_if(unit_slots_.begin(), unit_slots_.end(), [](const UnitSlot& slot) { return slot.free; });
+        return std::find_if(unit_slots_.begin(), unit_slots_.end(),
+                            [](const UnitSlot& slot) { return slot.free; });
     };
     context_.monitor.wait(lock, [&] { return free_slot() != unit_slots_.end(); });
     auto& slot = *free_slot();
     slot.free = false;
     slot.unit = unit;
     lock.unlock();
-    stall_.end(context_.spill != nullptr && context_.plan.gradient_slots != 0 ? StallCause::nvme_write
-                                                                              : StallCause::link);
+    stall_.end(context_.spill != nullptr && context_.plan.gradient_slots != 0
+                   ? StallCause::nvme_write
+                   : StallCause::link);
     return slot.data;
 }
 
@@ -151,7 +154,8 @@ void GradientCollector::take(const Job& job) {
         return;
     for (auto chunk = (range.end - 1) / chunk_length + 1; chunk-- > range.begin / chunk_length;) {
         const auto elements = chunk_elements(chunk);
-        take_chunk(job, chunk, {std::max(range.begin, elements.begin), std::min(range.end, elements.end)});
+        take_chunk(job, chunk,
+                   {std::max(range.begin, elements.begin), std::min(range.end, elements.end)});
     }
 }
 
@@ -162,7 +166,8 @@ void GradientCollector::take_chunk(const Job& job, std::uint64_t chunk, ElementR
     std::uint64_t taken = 0;
     for (auto tensor = span.first; tensor < span.last; ++tensor) {
         const auto whole = context_.order.range(tensor);
-        const ElementRange inside{std::max(whole.begin, range.begin), std::min(whole.end, range.end)};
+        const ElementRange inside{std::max(whole.begin, range.begin),
+                                  std::min(whole.end, range.end)};
         take_tensor(job, tensor, inside, gradient + (inside.begin - chunk_begin));
         taken += inside.size();
     }
@@ -178,7 +183,8 @@ void GradientCollector::take_chunk(const Job& job, std::uint64_t chunk, ElementR
         complete(chunk, gradient);
 }
 
-void GradientCollector::take_tensor(const Job& job, TensorId tensor, ElementRange range, float* into) {
+void GradientCollector::take_tensor(const Job& job, TensorId tensor, ElementRange range,
+                                    float* into) {
     const auto unit_begin = unit_range(context_.order, context_.units[job.unit]).begin;
     const auto* const from = unit_memory_[job.slot].as<float>() + (range.begin - unit_begin);
     const auto count = static_cast<std::size_t>(range.size());
@@ -191,8 +197,8 @@ void GradientCollector::take_tensor(const Job& job, TensorId tensor, ElementRang
         return;
     }
     auto* const landing = first ? into : reinterpret_cast<float*>(contribution_.bytes().data());
-    copy_stream_->copy_to_host(reinterpret_cast<std::byte*>(landing), reinterpret_cast<const std::byte*>(from),
-                               count * sizeof(float));
+    copy_stream_->copy_to_host(reinterpret_cast<std::byte*>(landing),
+                               reinterpret_cast<const std::byte*>(from), count * sizeof(float));
     if (first)
         return;
     copy_stream_->synchronize();
@@ -246,7 +252,8 @@ void GradientCollector::zero_padding(std::uint64_t chunk, float* gradient) const
     for (auto tensor = span.first; tensor < span.last; ++tensor) {
         const auto range = context_.order.range(tensor);
         if (range.begin > covered)
-            std::fill(gradient + (covered - elements.begin), gradient + (range.begin - elements.begin), 0.0f);
+            std::fill(gradient + (covered - elements.begin),
+                      gradient + (range.begin - elements.begin), 0.0f);
         covered = std::max(covered, std::min(range.end, elements.end));
     }
     std::fill(gradient + (covered - elements.begin), gradient + elements.size(), 0.0f);
@@ -266,8 +273,10 @@ void GradientCollector::scan(std::uint64_t chunk, const float* gradient) {
     }
 }
 
-std::string GradientCollector::first_nonfinite_tensor(std::uint64_t tile, const float* gradient) const {
-    const auto* const bad = std::find_if(gradient, gradient + tile_elements, [](float x) { return !std::isfinite(x); });
+std::string GradientCollector::first_nonfinite_tensor(std::uint64_t tile,
+                                                      const float* gradient) const {
+    const auto* const bad =
+        std::find_if(gradient, gradient + tile_elements, [](float x) { return !std::isfinite(x); });
     const auto element = tile * tile_elements + static_cast<std::uint64_t>(bad - gradient);
     return context_.order.tensors()[context_.order.tensors_in({element, element + 1}).first].name;
 }
@@ -275,14 +284,16 @@ std::string GradientCollector::first_nonfinite_tensor(std::uint64_t tile, const 
 void GradientCollector::complete(std::uint64_t chunk, float* gradient) {
     scan(chunk, gradient);
     if (context_.spill == nullptr && !nonfinite_tensor_.empty())
-        throw NonfiniteGradient(fmt::format(
-            "the gradient of tensor '{}' is not finite; the run stops here and can be resumed from its last commit "
-            "(with a smaller learning rate, or with --nonfinite skip)",
-            nonfinite_tensor_));
+        throw NonfiniteGradient(
+            fmt::format("the gradient of tensor '{}' is not finite; the run stops here and can be "
+                        "resumed from its last commit "
+                        "(with a smaller learning rate, or with --nonfinite skip)",
+                        nonfinite_tensor_));
     std::optional<std::size_t> spilled;
     if (context_.spill != nullptr && context_.planes.gradient(chunk) == nullptr) {
         const auto slot = *progress_[chunk].host_slot;
-        host_slots_[slot].spilling = context_.spill->write(chunk, reinterpret_cast<const std::byte*>(gradient));
+        host_slots_[slot].spilling =
+            context_.spill->write(chunk, reinterpret_cast<const std::byte*>(gradient));
         spilled = slot;
     }
     const auto lock = context_.monitor.lock();
@@ -301,7 +312,8 @@ GradientSummary GradientCollector::finish() {
         const auto all_complete = [&] { return complete_chunks_ == context_.plan.chunks; };
         context_.monitor.wait(lock, [&] { return all_complete() || (jobs_.empty() && !busy_); });
         if (!all_complete())
-            throw std::logic_error("the step ends without all gradients; missing: " + incomplete_tensors());
+            throw std::logic_error("the step ends without all gradients; missing: " +
+                                   incomplete_tensors());
     }
     while (!spilling_slots_.empty()) {
         const auto slot = spilling_slots_.front();

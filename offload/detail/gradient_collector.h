@@ -23,9 +23,9 @@
 
 namespace spillway::offload::detail {
 
-/// Takes units' gradients off the device, adds up contributions in order, scans each chunk once it is
-/// complete, and lets it wait in host memory, or spilled, or in a passing slot until the update takes it.
-/// A thread of its own; acquire, release and finish come from the driving thread.
+/// Takes units' gradients off the device, adds up contributions in order, scans each chunk once it
+/// is complete, and lets it wait in host memory, or spilled, or in a passing slot until the update
+/// takes it. A thread of its own; acquire, release and finish come from the driving thread.
 class GradientCollector {
   public:
     struct Context {
@@ -34,7 +34,8 @@ class GradientCollector {
         const std::vector<Unit>& units;
         const HostPlanes& planes;
         const OffloadPlan& plan;
-        GradientSpill* spill;  ///< null: chunks without a resident place pass straight to the update
+        GradientSpill*
+            spill;  ///< null: chunks without a resident place pass straight to the update
         cuda::Device& device;
         cuda::Stream& compute;
         StallTotals& stalls;
@@ -92,7 +93,8 @@ class GradientCollector {
     void scan(std::uint64_t chunk, const float* gradient);
     void complete(std::uint64_t chunk, float* gradient);
     [[nodiscard]] ElementRange chunk_elements(std::uint64_t chunk) const noexcept;
-    [[nodiscard]] std::string first_nonfinite_tensor(std::uint64_t tile, const float* gradient) const;
+    [[nodiscard]] std::string first_nonfinite_tensor(std::uint64_t tile,
+                                                     const float* gradient) const;
     [[nodiscard]] std::string incomplete_tensors() const;
 
     Context context_;

@@ -8,9 +8,13 @@
 
 namespace spillway::offload::detail {
 
-GradientSpill::GradientSpill(nvme::IoQueue& queue, const std::filesystem::path& folder, const OffloadPlan& plan,
-                             std::uint64_t tiles)
-    : queue_(queue), plan_(plan), tiles_(tiles), offsets_bytes_(plan.chunks, 0), checksums_(tiles, 0) {
+GradientSpill::GradientSpill(nvme::IoQueue& queue, const std::filesystem::path& folder,
+                             const OffloadPlan& plan, std::uint64_t tiles)
+    : queue_(queue),
+      plan_(plan),
+      tiles_(tiles),
+      offsets_bytes_(plan.chunks, 0),
+      checksums_(tiles, 0) {
     std::uint64_t bytes = 0;
     for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
         offsets_bytes_[chunk] = bytes;
@@ -28,31 +32,36 @@ GradientSpill::GradientSpill(nvme::IoQueue& queue, const std::filesystem::path& 
 PendingIo GradientSpill::write(std::uint64_t chunk, const std::byte* gradient) {
     const auto range = plan_.chunk_range(chunk, tiles_);
     for (auto tile = range.begin; tile < range.end; ++tile)
-        checksums_[tile] =
-            tile_checksum({gradient + (tile - range.begin) * gradient_tile_bytes, gradient_tile_bytes});
+        checksums_[tile] = tile_checksum(
+            {gradient + (tile - range.begin) * gradient_tile_bytes, gradient_tile_bytes});
     PendingIo pending;
-    pending.add(queue_.submit(nvme::IoRequest::make_write(*file_, offsets_bytes_[chunk],
-                                                          {gradient, range.size() * gradient_tile_bytes})));
+    pending.add(queue_.submit(nvme::IoRequest::make_write(
+        *file_, offsets_bytes_[chunk], {gradient, range.size() * gradient_tile_bytes})));
     return pending;
 }
 
 PendingIo GradientSpill::read(std::uint64_t chunk, std::byte* into) {
     PendingIo pending;
     pending.add(queue_.submit(nvme::IoRequest::make_read(
-        *file_, offsets_bytes_[chunk], {into, plan_.chunk_range(chunk, tiles_).size() * gradient_tile_bytes})));
+        *file_, offsets_bytes_[chunk],
+        {into, plan_.chunk_range(chunk, tiles_).size() * gradient_tile_bytes})));
     return pending;
 }
 
-void GradientSpill::verify(const ElementOrder& order, std::uint64_t tile, std::span<const std::byte> data) const {
+void GradientSpill::verify(const ElementOrder& order, std::uint64_t tile,
+                           std::span<const std::byte> data) const {
     const auto found = tile_checksum(data);
     if (found == checksums_[tile])
         return;
     const auto chunk = tile / plan_.chunk_tiles;
-    const auto offset = offsets_bytes_[chunk] + (tile - chunk * plan_.chunk_tiles) * gradient_tile_bytes;
-    throw IntegrityError(fmt::format(
-        "{}: gradient, tile {} read from {} at offset {} has checksum {:016x} and should have {:016x}; the step is "
-        "lost: run again with --resume to go on from the last commit",
-        tensors_of_tile(order, tile), tile, file_->path().string(), offset, found, checksums_[tile]));
+    const auto offset =
+        offsets_bytes_[chunk] + (tile - chunk * plan_.chunk_tiles) * gradient_tile_bytes;
+    throw IntegrityError(
+        fmt::format("{}: gradient, tile {} read from {} at offset {} has checksum {:016x} and "
+                    "should have {:016x}; the step is "
+                    "lost: run again with --resume to go on from the last commit",
+                    tensors_of_tile(order, tile), tile, file_->path().string(), offset, found,
+                    checksums_[tile]));
 }
 
 }  // namespace spillway::offload::detail

@@ -14,19 +14,20 @@
 
 namespace spillway::offload::detail {
 
-/// The file in which gradients wait that host memory has no room for, `gradients.0` in the extents folder.
-/// Made anew by every run: no commit names it. Thread-safe for calls on different chunks.
+/// The file in which gradients wait that host memory has no room for, `gradients.0` in the extents
+/// folder. Made anew by every run: no commit names it. Thread-safe for calls on different chunks.
 class GradientSpill {
   public:
     /// Nothing is created if the plan spills nothing.
-    GradientSpill(nvme::IoQueue& queue, const std::filesystem::path& folder, const OffloadPlan& plan,
-                  std::uint64_t tiles);
+    GradientSpill(nvme::IoQueue& queue, const std::filesystem::path& folder,
+                  const OffloadPlan& plan, std::uint64_t tiles);
 
     /// Checksums the tiles and starts the write.
     [[nodiscard]] PendingIo write(std::uint64_t chunk, const std::byte* gradient);
     [[nodiscard]] PendingIo read(std::uint64_t chunk, std::byte* into);
     /// Throws IntegrityError.
-    void verify(const ElementOrder& order, std::uint64_t tile, std::span<const std::byte> data) const;
+    void verify(const ElementOrder& order, std::uint64_t tile,
+                std::span<const std::byte> data) const;
 
   private:
     nvme::IoQueue& queue_;

@@ -11,7 +11,9 @@ HostPlanes::HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedge
     std::size_t bytes = 0;
     for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
         for (const auto plane : all_planes)
-            bytes += plan.resident[index_of(plane)][chunk] != 0 ? chunk_tiles(chunk) * tile_bytes(plane) : 0;
+            bytes += plan.resident[index_of(plane)][chunk] != 0
+                         ? chunk_tiles(chunk) * tile_bytes(plane)
+                         : 0;
         bytes += plan.gradient_resident[chunk] != 0 ? chunk_tiles(chunk) * gradient_tile_bytes : 0;
     }
     arena_ = ledger.arena("resident planes", bytes);
@@ -23,10 +25,12 @@ HostPlanes::HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedge
     for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
         for (const auto plane : all_planes) {
             if (plan.resident[index_of(plane)][chunk] != 0)
-                planes_[index_of(plane)][chunk] = cutter.cut(chunk_tiles(chunk) * tile_bytes(plane));
+                planes_[index_of(plane)][chunk] =
+                    cutter.cut(chunk_tiles(chunk) * tile_bytes(plane));
         }
         if (plan.gradient_resident[chunk] != 0)
-            gradients_[chunk] = reinterpret_cast<float*>(cutter.cut(chunk_tiles(chunk) * gradient_tile_bytes));
+            gradients_[chunk] =
+                reinterpret_cast<float*>(cutter.cut(chunk_tiles(chunk) * gradient_tile_bytes));
     }
 }
 

@@ -13,8 +13,8 @@
 
 namespace spillway::offload::detail {
 
-/// The chunk planes and waiting gradients that live in host memory for the whole run. Addresses never
-/// change; who may touch what when is the chunk board's business.
+/// The chunk planes and waiting gradients that live in host memory for the whole run. Addresses
+/// never change; who may touch what when is the chunk board's business.
 class HostPlanes {
   public:
     HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedger& ledger);
@@ -23,7 +23,8 @@ class HostPlanes {
     [[nodiscard]] std::byte* plane(Plane plane, std::uint64_t chunk) const noexcept {
         return planes_[index_of(plane)][chunk];
     }
-    /// The place where a chunk's gradient waits, or null if it is put together elsewhere. Starts as zeros.
+    /// The place where a chunk's gradient waits, or null if it is put together elsewhere. Starts as
+    /// zeros.
     [[nodiscard]] float* gradient(std::uint64_t chunk) const noexcept { return gradients_[chunk]; }
 
   private:

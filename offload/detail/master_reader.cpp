@@ -10,7 +10,8 @@
 
 namespace spillway::offload::detail {
 
-MasterReader::MasterReader(TileStore& store, ResidentTile resident, cpu_optim::Isa isa, std::span<std::byte> buffer)
+MasterReader::MasterReader(TileStore& store, ResidentTile resident, cpu_optim::Isa isa,
+                           std::span<std::byte> buffer)
     : store_(store),
       resident_(std::move(resident)),
       isa_(isa),
@@ -31,7 +32,8 @@ void MasterReader::load_plane(Plane plane, TileRange tiles, std::byte* into) {
     pending.wait();
     for (auto tile = tiles.begin; tile < tiles.end; ++tile) {
         if (resident_(plane, tile) == nullptr)
-            store_.verify(plane, tile, {into + (tile - tiles.begin) * tile_bytes(plane), tile_bytes(plane)});
+            store_.verify(plane, tile,
+                          {into + (tile - tiles.begin) * tile_bytes(plane), tile_bytes(plane)});
     }
 }
 
@@ -40,7 +42,8 @@ void MasterReader::load(TileRange tiles) {
     load_plane(Plane::residue, tiles, residue_);
     const auto elements = static_cast<std::size_t>(tiles.size() * tile_elements);
     cpu_optim::join_master(isa_, {reinterpret_cast<const std::uint16_t*>(weight_), elements},
-                           {reinterpret_cast<const std::int16_t*>(residue_), elements}, {master_, elements});
+                           {reinterpret_cast<const std::int16_t*>(residue_), elements},
+                           {master_, elements});
 }
 
 void MasterReader::visit(ElementRange range, const Visitor& visit) {
@@ -54,9 +57,11 @@ void MasterReader::visit(ElementRange range, const Visitor& visit) {
         const auto span = order.tensors_in(loaded);
         for (auto tensor = span.first; tensor < span.last; ++tensor) {
             const auto whole = order.range(tensor);
-            const ElementRange part{std::max(whole.begin, loaded.begin), std::min(whole.end, loaded.end)};
+            const ElementRange part{std::max(whole.begin, loaded.begin),
+                                    std::min(whole.end, loaded.end)};
             visit(tensor, part.begin - whole.begin,
-                  {master_ + (part.begin - tiles.begin * tile_elements), static_cast<std::size_t>(part.size())});
+                  {master_ + (part.begin - tiles.begin * tile_elements),
+                   static_cast<std::size_t>(part.size())});
         }
     }
 }

@@ -9,9 +9,10 @@
 
 namespace spillway::offload::detail {
 
-/// The one lock under which the engine's threads agree: chunk versions, unit slots, gradient counts. What
-/// it guards changes a few times per chunk, so one mutex and one condition serve all. It also carries
-/// the poison: after the first failure every wait throws that failure, so no thread waits for ever.
+/// The one lock under which the engine's threads agree: chunk versions, unit slots, gradient
+/// counts. What it guards changes a few times per chunk, so one mutex and one condition serve all.
+/// It also carries the poison: after the first failure every wait throws that failure, so no thread
+/// waits for ever.
 class Monitor {
   public:
     using Lock = std::unique_lock<std::mutex>;

@@ -16,7 +16,8 @@ enum class StallCause : std::uint8_t { nvme_read, nvme_write, link, cpu, commit 
 inline constexpr std::size_t stall_causes = 5;
 
 [[nodiscard]] inline double now_s() noexcept {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 /// Seconds by cause. Thread-safe.
@@ -24,7 +25,8 @@ class StallTotals {
   public:
     void add(StallCause cause, double seconds) noexcept {
         // A nanosecond counter, since atomic<double> has no fetch_add everywhere.
-        nanoseconds_[static_cast<std::size_t>(cause)].fetch_add(static_cast<std::uint64_t>(seconds * 1e9));
+        nanoseconds_[static_cast<std::size_t>(cause)].fetch_add(
+            static_cast<std::uint64_t>(seconds * 1e9));
     }
     [[nodiscard]] double seconds(StallCause cause) const noexcept {
         return static_cast<double>(nanoseconds_[static_cast<std::size_t>(cause)].load()) * 1e-9;
@@ -44,7 +46,8 @@ class StallTotals {
 /// Adds the seconds of its own life to one cause.
 class StallTimer {
   public:
-    StallTimer(StallTotals& totals, StallCause cause) noexcept : totals_(totals), cause_(cause), began_s_(now_s()) {}
+    StallTimer(StallTotals& totals, StallCause cause) noexcept
+        : totals_(totals), cause_(cause), began_s_(now_s()) {}
     ~StallTimer() { totals_.add(cause_, now_s() - began_s_); }
     StallTimer(const StallTimer&) = delete;
     StallTimer& operator=(const StallTimer&) = delete;
@@ -59,7 +62,8 @@ class StallTimer {
 /// asynchronous device the driving thread's own waits say nothing. Used by one driving thread.
 class StreamStall {
   public:
-    StreamStall(cuda::Stream& compute, StallTotals& totals) noexcept : compute_(compute), totals_(totals) {}
+    StreamStall(cuda::Stream& compute, StallTotals& totals) noexcept
+        : compute_(compute), totals_(totals) {}
     void begin() {
         compute_.launch("stall begin", [this] { begin_s_ = now_s(); });
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
-#include <fmt/format.h>
-#include <xxhash.h>
+#include "offload/detail/tile_store.h"
 
 #include <utility>
 
-#include "offload/detail/tile_store.h"
+#include <fmt/format.h>
+#include <xxhash.h>
+
 #include "offload/offload_engine.h"
 
 namespace spillway::offload::detail {
@@ -39,7 +40,8 @@ ExtentLayout::ExtentLayout(std::uint64_t tiles, Durability durability) noexcept 
     }
 }
 
-TileStore::TileStore(nvme::IoQueue& queue, nvme::DirectFile extents, const ElementOrder& order, Durability durability)
+TileStore::TileStore(nvme::IoQueue& queue, nvme::DirectFile extents, const ElementOrder& order,
+                     Durability durability)
     : queue_(queue),
       extents_(std::move(extents)),
       order_(order),
@@ -76,9 +78,10 @@ PendingIo TileStore::read(Plane plane, TileRange tiles, std::byte* into) {
     return for_each_run(
         tiles, [&](std::uint64_t tile) { return unsigned{copies[tile]}; },
         [&](unsigned copy, TileRange run) {
-            return nvme::IoRequest::make_read(
-                extents_, layout_.offset_bytes(plane, copy, run.begin),
-                {into + (run.begin - tiles.begin) * tile_bytes(plane), run.size() * tile_bytes(plane)});
+            return nvme::IoRequest::make_read(extents_,
+                                              layout_.offset_bytes(plane, copy, run.begin),
+                                              {into + (run.begin - tiles.begin) * tile_bytes(plane),
+                                               run.size() * tile_bytes(plane)});
         });
 }
 
@@ -88,7 +91,8 @@ PendingIo TileStore::write(Plane plane, TileRange tiles, const std::byte* from) 
         [&](unsigned copy, TileRange run) {
             return nvme::IoRequest::make_write(
                 extents_, layout_.offset_bytes(plane, copy, run.begin),
-                {from + (run.begin - tiles.begin) * tile_bytes(plane), run.size() * tile_bytes(plane)});
+                {from + (run.begin - tiles.begin) * tile_bytes(plane),
+                 run.size() * tile_bytes(plane)});
         });
 }
 
@@ -108,12 +112,15 @@ void TileStore::verify(Plane plane, std::uint64_t tile, std::span<const std::byt
     const unsigned copy = table.copies[tile];
     const bool committed = committed_copies_[index_of(plane)][tile] == copy;
     throw IntegrityError(fmt::format(
-        "{}: plane {}, tile {} read from {} at offset {} has checksum {:016x} and should have {:016x}; {}",
+        "{}: plane {}, tile {} read from {} at offset {} has checksum {:016x} and should have "
+        "{:016x}; {}",
         tensors_of_tile(order_, tile), plane_name(plane), tile, extents_.path().string(),
         layout_.offset_bytes(plane, copy, tile), found, table.checksums[tile],
-        committed ? "this is the copy that the last commit names: these elements are lost, and with them the run; "
+        committed ? "this is the copy that the last commit names: these elements are lost, and "
+                    "with them the run; "
                     "restore the folders from a backup or start again from an export"
-                  : "this copy is newer than the last commit: run again with --resume to go on from that commit"));
+                  : "this copy is newer than the last commit: run again with --resume to go on "
+                    "from that commit"));
 }
 
 void TileStore::load(const CommitTable& table) {
@@ -123,14 +130,18 @@ void TileStore::load(const CommitTable& table) {
     }
 }
 
-void TileStore::describe(CommitTable& table) const { table.planes = newest_; }
+void TileStore::describe(CommitTable& table) const {
+    table.planes = newest_;
+}
 
 void TileStore::mark_committed() {
     for (const auto plane : all_planes)
         committed_copies_[index_of(plane)] = newest_[index_of(plane)].copies;
 }
 
-void TileStore::flush() { queue_.submit(nvme::IoRequest::make_flush(extents_)).wait().throw_if_error(); }
+void TileStore::flush() {
+    queue_.submit(nvme::IoRequest::make_flush(extents_)).wait().throw_if_error();
+}
 
 std::size_t tile_store_bytes(std::uint64_t tiles) noexcept {
     return static_cast<std::size_t>(tiles) * all_planes.size() * (1 + 8 + 1);
@@ -143,7 +154,8 @@ std::string tensors_of_tile(const ElementOrder& order, std::uint64_t tile) {
     const auto& tensors = order.tensors();
     if (span.last - span.first == 1)
         return fmt::format("tensor '{}'", tensors[span.first].name);
-    return fmt::format("tensors '{}' to '{}'", tensors[span.first].name, tensors[span.last - 1].name);
+    return fmt::format("tensors '{}' to '{}'", tensors[span.first].name,
+                       tensors[span.last - 1].name);
 }
 
 }  // namespace spillway::offload::detail

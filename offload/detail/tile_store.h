@@ -43,7 +43,8 @@ class PendingIo {
 class ExtentLayout {
   public:
     ExtentLayout(std::uint64_t tiles, Durability durability) noexcept;
-    [[nodiscard]] std::uint64_t offset_bytes(Plane plane, unsigned copy, std::uint64_t tile) const noexcept {
+    [[nodiscard]] std::uint64_t offset_bytes(Plane plane, unsigned copy,
+                                             std::uint64_t tile) const noexcept {
         return bases_[index_of(plane)][copy] + tile * tile_bytes(plane);
     }
     [[nodiscard]] std::uint64_t total_bytes() const noexcept { return total_bytes_; }
@@ -58,9 +59,11 @@ class ExtentLayout {
 /// Thread-safe for calls on different tiles; the caller orders those on the same tile.
 class TileStore {
   public:
-    TileStore(nvme::IoQueue& queue, nvme::DirectFile extents, const ElementOrder& order, Durability durability);
+    TileStore(nvme::IoQueue& queue, nvme::DirectFile extents, const ElementOrder& order,
+              Durability durability);
 
-    /// Starts reading the newest copies of `tiles` into `into` (tiles.size() * tile_bytes(plane) bytes).
+    /// Starts reading the newest copies of `tiles` into `into` (tiles.size() * tile_bytes(plane)
+    /// bytes).
     [[nodiscard]] PendingIo read(Plane plane, TileRange tiles, std::byte* into);
     /// Starts writing `tiles`; after the returned I/O ended well, call wrote().
     [[nodiscard]] PendingIo write(Plane plane, TileRange tiles, const std::byte* from);

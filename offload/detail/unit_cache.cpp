@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
-#include <algorithm>
-
 #include "offload/detail/unit_cache.h"
+
+#include <algorithm>
 
 namespace spillway::offload::detail {
 
-std::size_t next_use(std::span<const std::size_t> uses, std::size_t from, std::size_t unit) noexcept {
+std::size_t next_use(std::span<const std::size_t> uses, std::size_t from,
+                     std::size_t unit) noexcept {
     const auto begin = uses.begin() + static_cast<std::ptrdiff_t>(std::min(from, uses.size()));
     return static_cast<std::size_t>(std::find(begin, uses.end(), unit) - uses.begin());
 }
 
-std::vector<std::size_t> count_fetches(std::span<const std::size_t> uses, std::span<const std::size_t> class_of,
+std::vector<std::size_t> count_fetches(std::span<const std::size_t> uses,
+                                       std::span<const std::size_t> class_of,
                                        std::span<const std::size_t> slots) {
     std::vector<std::size_t> fetches(class_of.size(), 0);
     std::vector<std::vector<std::size_t>> cached(slots.size());

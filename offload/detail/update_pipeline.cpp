@@ -6,7 +6,8 @@
 
 namespace spillway::offload::detail {
 
-UpdatePipeline::UpdatePipeline(const Context& context, std::vector<std::uint64_t> chunk_order, MemoryLedger& ledger)
+UpdatePipeline::UpdatePipeline(const Context& context, std::vector<std::uint64_t> chunk_order,
+                               MemoryLedger& ledger)
     : context_(context), chunk_order_(std::move(chunk_order)), slots_(context.plan.pipeline_slots) {
     const auto chunk_tiles = static_cast<std::size_t>(context_.plan.chunk_tiles);
     std::array<bool, all_planes.size()> any_staged{};
@@ -120,7 +121,8 @@ void UpdatePipeline::read_ahead() {
         slot.gradient_asked = false;
         for (const auto plane : all_planes) {
             if (staged(plane, slot.chunk))
-                slot.reads.append(context_.store.read(plane, tiles_of(slot.chunk), slot.buffers[index_of(plane)]));
+                slot.reads.append(context_.store.read(plane, tiles_of(slot.chunk),
+                                                      slot.buffers[index_of(plane)]));
         }
         read_slots_.push_back(index);
     }
@@ -130,7 +132,8 @@ void UpdatePipeline::read_ahead() {
 void UpdatePipeline::ask_for_gradients() {
     for (const auto index : read_slots_) {
         auto& slot = slots_[index];
-        if (context_.spill == nullptr || slot.gradient_asked || context_.planes.gradient(slot.chunk) != nullptr)
+        if (context_.spill == nullptr || slot.gradient_asked ||
+            context_.planes.gradient(slot.chunk) != nullptr)
             continue;
         slot.gradient_read = context_.spill->read(slot.chunk, slot.gradient);
         slot.gradient_asked = true;
@@ -179,7 +182,8 @@ void UpdatePipeline::update_chunk(Slot& slot, const Update& update) {
     for (const auto plane : all_planes) {
         const auto i = index_of(plane);
         chunk.on_drive[i] = staged(plane, slot.chunk);
-        chunk.data[i] = chunk.on_drive[i] ? slot.buffers[i] : context_.planes.plane(plane, slot.chunk);
+        chunk.data[i] =
+            chunk.on_drive[i] ? slot.buffers[i] : context_.planes.plane(plane, slot.chunk);
         chunk.checksums[i] = slot.checksums[i];
     }
     chunk.gradient_was_spilled = slot.gradient_asked;
@@ -195,7 +199,8 @@ void UpdatePipeline::write_back(std::size_t index) {
     auto& slot = slots_[index];
     for (const auto plane : all_planes) {
         if (staged(plane, slot.chunk))
-            slot.writes.append(context_.store.write(plane, tiles_of(slot.chunk), slot.buffers[index_of(plane)]));
+            slot.writes.append(
+                context_.store.write(plane, tiles_of(slot.chunk), slot.buffers[index_of(plane)]));
     }
     // Weights in host memory are ready for the next pass now; on the drive once they are written.
     if (!staged(Plane::weight, slot.chunk) && !staged(Plane::residue, slot.chunk))

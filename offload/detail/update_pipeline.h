@@ -27,9 +27,10 @@
 
 namespace spillway::offload::detail {
 
-/// Runs updates over all chunks: state of chunk k+1 is read, k goes through the fused pass, k-1 is written
-/// back, all moving. Between updates it makes the commits asked for and has the first chunks' state read
-/// ahead already. A thread of its own; public calls come from the driving thread.
+/// Runs updates over all chunks: state of chunk k+1 is read, k goes through the fused pass, k-1 is
+/// written back, all moving. Between updates it makes the commits asked for and has the first
+/// chunks' state read ahead already. A thread of its own; public calls come from the driving
+/// thread.
 class UpdatePipeline {
   public:
     struct Context {
@@ -46,7 +47,8 @@ class UpdatePipeline {
         StallTotals& update_time;
     };
     /// `chunk_order`: the order in which chunks are updated.
-    UpdatePipeline(const Context& context, std::vector<std::uint64_t> chunk_order, MemoryLedger& ledger);
+    UpdatePipeline(const Context& context, std::vector<std::uint64_t> chunk_order,
+                   MemoryLedger& ledger);
     ~UpdatePipeline();
     UpdatePipeline(const UpdatePipeline&) = delete;
     UpdatePipeline& operator=(const UpdatePipeline&) = delete;
@@ -59,7 +61,9 @@ class UpdatePipeline {
     void wait_updated();
     void wait_idle();
 
-    [[nodiscard]] double wall_s() const noexcept { return static_cast<double>(wall_ns_.load()) * 1e-9; }
+    [[nodiscard]] double wall_s() const noexcept {
+        return static_cast<double>(wall_ns_.load()) * 1e-9;
+    }
 
   private:
     struct Slot {

@@ -2,12 +2,12 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/weight_streamer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "cpu_optim/split_master.h"
 #include "offload/detail/unit_cache.h"
@@ -20,7 +20,8 @@ constexpr std::size_t joined_tile_bytes = tile_elements * sizeof(float);
 static_assert(half_tile_bytes + tile_bytes(Plane::residue) == joined_tile_bytes,
               "a tile's two halves fill exactly the room of its fp32 values");
 
-void join_tile(cpu_optim::Isa isa, const std::byte* weight, const std::byte* residue, std::byte* joined) {
+void join_tile(cpu_optim::Isa isa, const std::byte* weight, const std::byte* residue,
+               std::byte* joined) {
     cpu_optim::join_master(isa, {reinterpret_cast<const std::uint16_t*>(weight), tile_elements},
                            {reinterpret_cast<const std::int16_t*>(residue), tile_elements},
                            {reinterpret_cast<float*>(joined), tile_elements});
@@ -38,7 +39,8 @@ void join_in_place(cpu_optim::Isa isa, std::byte* tiles, std::size_t count) {
 
 }  // namespace
 
-WeightStreamer::WeightStreamer(const Context& context, std::vector<TileRange> unit_tiles, MemoryLedger& ledger)
+WeightStreamer::WeightStreamer(const Context& context, std::vector<TileRange> unit_tiles,
+                               MemoryLedger& ledger)
     : context_(context),
       unit_tiles_(std::move(unit_tiles)),
       class_of_unit_(unit_tiles_.size()),
@@ -91,8 +93,9 @@ WeightStreamer::~WeightStreamer() {
 void WeightStreamer::begin_pass(std::vector<std::size_t> uses, std::uint64_t version) {
     const auto lock = context_.monitor.lock();
     if (acquired_ != uses_.size())
-        throw std::logic_error(fmt::format("a new pass begins while {} of {} uses of the former one are left",
-                                           uses_.size() - acquired_, uses_.size()));
+        throw std::logic_error(
+            fmt::format("a new pass begins while {} of {} uses of the former one are left",
+                        uses_.size() - acquired_, uses_.size()));
     uses_.clear();
     for (const auto unit : uses)
         uses_.push_back({unit, std::nullopt});
@@ -106,8 +109,9 @@ const float* WeightStreamer::acquire(std::size_t unit) {
     stall_.begin();
     auto lock = context_.monitor.lock();
     if (acquired_ >= uses_.size() || uses_[acquired_].unit != unit)
-        throw std::logic_error(fmt::format("unit {} is acquired out of the announced order (use {} of {})", unit,
-                                           acquired_, uses_.size()));
+        throw std::logic_error(
+            fmt::format("unit {} is acquired out of the announced order (use {} of {})", unit,
+                        acquired_, uses_.size()));
     const auto& use = uses_[acquired_];
     context_.monitor.wait(lock, [&] { return use.slot.has_value() && slots_[*use.slot].filled; });
     ++acquired_;
@@ -213,8 +217,8 @@ bool WeightStreamer::assign_next_use(const Monitor::Lock&) {
     slot.unit = unit;
     slot.version = version_;
     slot.filled = false;
-    slot.fill_cause =
-        context_.device.memory_kind() == cuda::MemoryKind::host ? StallCause::cpu : StallCause::link;
+    slot.fill_cause = context_.device.memory_kind() == cuda::MemoryKind::host ? StallCause::cpu
+                                                                              : StallCause::link;
     filling_ = Filling{*chosen, unit_tiles_[unit].begin, {}};
     return true;
 }
@@ -230,12 +234,14 @@ bool WeightStreamer::issue_next() {
         if (!filling_)
             return assign_next_use(lock);
         const auto chunk = chunk_of(filling_->next_tile);
-        if (!context_.board.readable(lock, chunk, version_) || (needs_buffer(chunk) && free_buffers_.empty()))
+        if (!context_.board.readable(lock, chunk, version_) ||
+            (needs_buffer(chunk) && free_buffers_.empty()))
             return false;
         const auto& unit = unit_tiles_[*slots_[filling_->slot].unit];
         part.slot = filling_->slot;
         part.chunk = chunk;
-        part.tiles = {filling_->next_tile, std::min(unit.end, (chunk + 1) * context_.plan.chunk_tiles)};
+        part.tiles = {filling_->next_tile,
+                      std::min(unit.end, (chunk + 1) * context_.plan.chunk_tiles)};
         part.last = part.tiles.end == unit.end;
     }
     start_reads(part);
@@ -289,8 +295,9 @@ void WeightStreamer::verify(const Part& part) {
             continue;
         const auto* const data = source(plane, part);
         for (auto tile = part.tiles.begin; tile < part.tiles.end; ++tile)
-            context_.store.verify(plane, tile,
-                                  {data + (tile - part.tiles.begin) * tile_bytes(plane), tile_bytes(plane)});
+            context_.store.verify(
+                plane, tile,
+                {data + (tile - part.tiles.begin) * tile_bytes(plane), tile_bytes(plane)});
     }
 }
 
@@ -304,7 +311,8 @@ std::byte* WeightStreamer::source(Plane plane, const Part& part) const {
     auto* const resident = context_.planes.plane(plane, part.chunk);
     if (resident == nullptr)
         return staging(*part.buffer, plane);
-    return resident + (part.tiles.begin - part.chunk * context_.plan.chunk_tiles) * tile_bytes(plane);
+    return resident +
+           (part.tiles.begin - part.chunk * context_.plan.chunk_tiles) * tile_bytes(plane);
 }
 
 void WeightStreamer::transfer(const Part& part) {
@@ -314,7 +322,8 @@ void WeightStreamer::transfer(const Part& part) {
         slot = slots_[part.slot];
     }
     const auto count = static_cast<std::size_t>(part.tiles.size());
-    auto* const to = slot.data + (part.tiles.begin - unit_tiles_[*slot.unit].begin) * joined_tile_bytes;
+    auto* const to =
+        slot.data + (part.tiles.begin - unit_tiles_[*slot.unit].begin) * joined_tile_bytes;
     const auto* const weight = source(Plane::weight, part);
     const auto* const residue = source(Plane::residue, part);
     const auto isa = context_.isa;
@@ -328,9 +337,10 @@ void WeightStreamer::transfer(const Part& part) {
         return;
     }
     copy_stream_->wait(slot.released_event);
-    copy_stream_->copy_rows_to_device(to, joined_tile_bytes, weight, half_tile_bytes, half_tile_bytes, count);
-    copy_stream_->copy_rows_to_device(to + half_tile_bytes, joined_tile_bytes, residue, half_tile_bytes,
+    copy_stream_->copy_rows_to_device(to, joined_tile_bytes, weight, half_tile_bytes,
                                       half_tile_bytes, count);
+    copy_stream_->copy_rows_to_device(to + half_tile_bytes, joined_tile_bytes, residue,
+                                      half_tile_bytes, half_tile_bytes, count);
     const auto copied = copy_stream_->record();
     if (part.buffer)
         returning_.push_back({*part.buffer, copied});

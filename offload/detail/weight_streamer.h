@@ -23,10 +23,11 @@
 
 namespace spillway::offload::detail {
 
-/// Brings units' weights to the device ahead of use, in the announced order: drive -> staging -> device
-/// -> fp32, in parts of a chunk, all moving at once. A unit stays on the device while its slot is not
-/// needed for one used sooner and its version is the one asked for. A thread of its own; the public
-/// calls come from the driving thread.
+/// Brings units' weights to the device ahead of use, in the announced order: drive -> staging ->
+/// device
+/// -> fp32, in parts of a chunk, all moving at once. A unit stays on the device while its slot is
+/// not needed for one used sooner and its version is the one asked for. A thread of its own; the
+/// public calls come from the driving thread.
 class WeightStreamer {
   public:
     struct Context {
@@ -38,7 +39,8 @@ class WeightStreamer {
         cuda::Device& device;
         cuda::Stream& compute;
         StallTotals& stalls;
-        const StallTotals& update_time;  ///< what the update spends its time on, to name what a version waits for
+        const StallTotals&
+            update_time;  ///< what the update spends its time on, to name what a version waits for
         cpu_optim::Isa isa;
     };
     WeightStreamer(const Context& context, std::vector<TileRange> unit_tiles, MemoryLedger& ledger);
@@ -94,7 +96,9 @@ class WeightStreamer {
     [[nodiscard]] std::optional<std::size_t> choose_slot(std::size_t unit) const;
     [[nodiscard]] bool can_progress(const Monitor::Lock& lock);
     [[nodiscard]] bool needs_buffer(std::uint64_t chunk) const noexcept;
-    [[nodiscard]] std::uint64_t chunk_of(std::uint64_t tile) const noexcept { return tile / context_.plan.chunk_tiles; }
+    [[nodiscard]] std::uint64_t chunk_of(std::uint64_t tile) const noexcept {
+        return tile / context_.plan.chunk_tiles;
+    }
     void start_reads(Part& part);
     void finish_front_part();
     void verify(const Part& part);

@@ -2,8 +2,9 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/offload_engine.h"
 
-#include <catch2/catch.hpp>
 #include <cstring>
+
+#include <catch2/catch.hpp>
 
 #include "tests/offload/synthetic_training.h"
 #include "tests/support/temporary_folder.h"
@@ -77,7 +78,8 @@ TEST_CASE("placement changes no bit") {
     }
 }
 
-TEST_CASE("a starved run streams its state and spills gradients, and its bytes are those of the plan") {
+TEST_CASE(
+    "a starved run streams its state and spills gradients, and its bytes are those of the plan") {
     const auto outcome = run_once(starved("cpu"));
     CHECK(outcome.plan.nvme_written_bytes_per_step > 0);
     CHECK(outcome.statistics.nvme_written_bytes > 0);
@@ -94,7 +96,9 @@ TEST_CASE("backends and instruction sets change no bit") {
     }
 }
 
-TEST_CASE("without waiting for the norm, updates follow the gradients and give the same bits as waiting") {
+TEST_CASE(
+    "without waiting for the norm, updates follow the gradients and give the same bits as "
+    "waiting") {
     const auto expected = reference_synthetic(steps, 0.0);
     for (const auto* const device : {"cpu", "sim:64MiB"}) {
         for (const auto timing : {UpdateTiming::after_norm, UpdateTiming::as_completed}) {
@@ -151,7 +155,8 @@ TEST_CASE("without a drive a state that does not fit is refused with the bytes")
     CHECK_THROWS_AS(run_once(placement), PlanRefused);
 }
 
-TEST_CASE("one copy on the drive gives the same bits, and a run that did not end cleanly is refused") {
+TEST_CASE(
+    "one copy on the drive gives the same bits, and a run that did not end cleanly is refused") {
     auto placement = starved("cpu");
     placement.durability = Durability::off;
     placement.commit_every = 2;

@@ -21,7 +21,9 @@ float unit_hash(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
     auto x = a * 0x9E3779B97F4A7C15u + b * 0xBF58476D1CE4E5B9u + c * 0x94D049BB133111EBu;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return static_cast<float>(static_cast<double>((x ^ (x >> 31)) >> 40) / static_cast<double>(1 << 24)) - 0.5f;
+    return static_cast<float>(static_cast<double>((x ^ (x >> 31)) >> 40) /
+                              static_cast<double>(1 << 24)) -
+           0.5f;
 }
 
 bool contains(const std::vector<std::uint64_t>& list, std::uint64_t value) {
@@ -32,7 +34,9 @@ bool contains(const std::vector<std::uint64_t>& list, std::uint64_t value) {
 class Client {
   public:
     Client(const SyntheticRun& run, const SyntheticModel& model)
-        : run_(run), model_(model), order_(model.tensors),
+        : run_(run),
+          model_(model),
+          order_(model.tensors),
           device_(cuda::make_device(run.placement.device, std::size_t{1} << 30)),
           compute_(device_->create_stream("compute")) {}
 
@@ -41,7 +45,8 @@ class Client {
   private:
     PlanRequest request() const;
     void pass(std::uint64_t iteration);
-    void contribution(std::size_t unit, const float* weights, std::uint64_t iteration, unsigned index);
+    void contribution(std::size_t unit, const float* weights, std::uint64_t iteration,
+                      unsigned index);
 
     const SyntheticRun& run_;
     const SyntheticModel& model_;
@@ -66,13 +71,15 @@ PlanRequest Client::request() const {
     return request;
 }
 
-void Client::contribution(std::size_t unit, const float* weights, std::uint64_t iteration, unsigned index) {
+void Client::contribution(std::size_t unit, const float* weights, std::uint64_t iteration,
+                          unsigned index) {
     auto* const gradient = engine_->acquire_gradient(unit);
     const auto& spec = model_.units[unit];
     const auto begin = unit_range(order_, spec).begin;
     const bool bad = contains(run_.nonfinite_iterations, iteration);
     compute_->launch("gradient", [=, this] {
-        for (auto tensor = spec.first_tensor; tensor < spec.first_tensor + spec.tensor_count; ++tensor) {
+        for (auto tensor = spec.first_tensor; tensor < spec.first_tensor + spec.tensor_count;
+             ++tensor) {
             const auto range = order_.range(tensor);
             for (std::uint64_t i = 0; i < range.size(); ++i) {
                 const auto at = range.begin - begin + i;
@@ -107,9 +114,10 @@ SyntheticOutcome Client::train() {
     outcome.plan = make_plan(order_, model_.units, request());
     const auto& placement = run_.placement;
     const bool fresh = !StateFolder::holds_run(run_.out);
-    auto folder = fresh ? StateFolder::create(run_.out, run_.nvme, model_.tensors,
-                                              placement.durability == Durability::on ? "on" : "off", "{}")
-                        : StateFolder::open(run_.out, LockMode::exclusive);
+    auto folder =
+        fresh ? StateFolder::create(run_.out, run_.nvme, model_.tensors,
+                                    placement.durability == Durability::on ? "on" : "off", "{}")
+              : StateFolder::open(run_.out, LockMode::exclusive);
     OffloadOptions options;
     options.threads = placement.threads;
     options.isa = placement.isa;
@@ -117,8 +125,8 @@ SyntheticOutcome Client::train() {
     options.durability = placement.durability;
     options.timing = placement.timing;
     options.backend_factory = placement.backend_factory;
-    engine_ = std::make_unique<OffloadEngine>(std::move(folder), order_, model_.units, *device_, *compute_,
-                                              outcome.plan, options);
+    engine_ = std::make_unique<OffloadEngine>(std::move(folder), order_, model_.units, *device_,
+                                              *compute_, outcome.plan, options);
     std::uint64_t iteration = 0;
     if (const auto recovered = engine_->recover()) {
         iteration = recovered->iteration;
@@ -143,7 +151,8 @@ SyntheticOutcome Client::train() {
             if (summary.nonfinite != 0) {
                 engine_->skip_update();
             } else {
-                step.gradient_scale = run_.clip > 0 ? std::min(1.0, run_.clip / (summary.norm + 1e-6)) : 1.0;
+                step.gradient_scale =
+                    run_.clip > 0 ? std::min(1.0, run_.clip / (summary.norm + 1e-6)) : 1.0;
                 engine_->begin_update(step);
             }
         }
@@ -165,10 +174,12 @@ SyntheticOutcome Client::train() {
 SyntheticModel synthetic_model() {
     SyntheticModel model;
     const auto add_unit = [&](std::vector<std::uint64_t> sizes) {
-        Unit unit{static_cast<TensorId>(model.tensors.size()), static_cast<std::uint32_t>(sizes.size())};
+        Unit unit{static_cast<TensorId>(model.tensors.size()),
+                  static_cast<std::uint32_t>(sizes.size())};
         for (const auto size : sizes) {
             const auto id = model.tensors.size();
-            model.tensors.push_back({"tensor." + std::to_string(id), {size}, static_cast<std::uint32_t>(id % 2), 1});
+            model.tensors.push_back(
+                {"tensor." + std::to_string(id), {size}, static_cast<std::uint32_t>(id % 2), 1});
         }
         model.units.push_back(unit);
     };
@@ -190,10 +201,12 @@ SyntheticModel synthetic_model() {
     return model;
 }
 
-float synthetic_initial(TensorId tensor, std::uint64_t element) { return unit_hash(tensor, element, 77); }
+float synthetic_initial(TensorId tensor, std::uint64_t element) {
+    return unit_hash(tensor, element, 77);
+}
 
-float synthetic_gradient(float weight, TensorId tensor, std::uint64_t element, std::uint64_t iteration,
-                         unsigned index) {
+float synthetic_gradient(float weight, TensorId tensor, std::uint64_t element,
+                         std::uint64_t iteration, unsigned index) {
     return 0.01f * weight + 0.02f * unit_hash(tensor + 1000 * index, element, iteration);
 }
 
@@ -229,9 +242,10 @@ std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
         });
         double squares = 0;
         for (std::uint64_t tile = 0; tile < order.tiles(); ++tile)
-            squares += cpu_optim::scan_gradient(cpu_optim::Isa::scalar,
-                                                {gradient.data() + tile * tile_elements, tile_elements})
-                           .sum_of_squares;
+            squares +=
+                cpu_optim::scan_gradient(cpu_optim::Isa::scalar,
+                                         {gradient.data() + tile * tile_elements, tile_elements})
+                    .sum_of_squares;
         const double scale = clip > 0 ? std::min(1.0, clip / (std::sqrt(squares) + 1e-6)) : 1.0;
         ++update;
         const auto coefficients_of = [&](std::uint32_t group) {
@@ -239,11 +253,13 @@ std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
         };
         const std::array coefficients{coefficients_of(0), coefficients_of(1)};
         for_each_element([&](TensorId tensor, std::uint64_t, std::uint64_t at) {
-            state[at] = cpu_optim::adamw_reference(coefficients[order.tensors()[tensor].group], state[at], gradient[at]);
+            state[at] = cpu_optim::adamw_reference(coefficients[order.tensors()[tensor].group],
+                                                   state[at], gradient[at]);
         });
     }
     std::vector<float> masters;
-    for_each_element([&](TensorId, std::uint64_t, std::uint64_t at) { masters.push_back(state[at].master); });
+    for_each_element(
+        [&](TensorId, std::uint64_t, std::uint64_t at) { masters.push_back(state[at].master); });
     return masters;
 }
 

@@ -29,8 +29,9 @@ struct SyntheticPlacement {
     std::function<std::unique_ptr<nvme::IoBackend>(std::size_t depth)> backend_factory;
 };
 
-/// A client that is no model: tensors of awkward sizes in units, a "forward" that reads the weights and a
-/// "backward" whose gradient depends on every weight and on the iteration. It has a tied tensor.
+/// A client that is no model: tensors of awkward sizes in units, a "forward" that reads the weights
+/// and a "backward" whose gradient depends on every weight and on the iteration. It has a tied
+/// tensor.
 struct SyntheticModel {
     std::vector<offload::TensorSpec> tensors;
     std::vector<offload::Unit> units;
@@ -42,8 +43,9 @@ struct SyntheticModel {
 
 [[nodiscard]] float synthetic_initial(offload::TensorId tensor, std::uint64_t element);
 /// The gradient's contribution `index` of one element.
-[[nodiscard]] float synthetic_gradient(float weight, offload::TensorId tensor, std::uint64_t element,
-                                       std::uint64_t iteration, unsigned index);
+[[nodiscard]] float synthetic_gradient(float weight, offload::TensorId tensor,
+                                       std::uint64_t element, std::uint64_t iteration,
+                                       unsigned index);
 
 /// Trains until `steps` iterations are done in all, resuming what is in `out` if a commit is there.
 /// `poison` may change a gradient before it is handed over.
@@ -67,7 +69,7 @@ struct SyntheticOutcome {
 [[nodiscard]] SyntheticOutcome run_synthetic(const SyntheticRun& run);
 
 /// The same training as a plain loop over arrays with the scalar reference.
-[[nodiscard]] std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
-                                                     const std::vector<std::uint64_t>& nonfinite_iterations = {});
+[[nodiscard]] std::vector<float> reference_synthetic(
+    std::uint64_t steps, double clip, const std::vector<std::uint64_t>& nonfinite_iterations = {});
 
 }  // namespace spillway::testing

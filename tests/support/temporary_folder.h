@@ -2,16 +2,17 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
-#include <stdlib.h>
-
 #include <cerrno>
 #include <filesystem>
 #include <string>
 #include <system_error>
 
+#include <stdlib.h>
+
 namespace spillway::testing {
 
-/// A fresh folder on the file system of the build tree (a real disk, unlike a tmpfs /tmp), removed at the end.
+/// A fresh folder on the file system of the build tree (a real disk, unlike a tmpfs /tmp), removed
+/// at the end.
 class TemporaryFolder {
   public:
     TemporaryFolder() {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
 #define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
 #include <iostream>
 #include <vector>
+
+#include <catch2/catch.hpp>
 
 #include "tests/support/skip.h"
 
@@ -18,7 +19,9 @@ std::vector<std::string>& skip_reasons() {
 
 }  // namespace
 
-void spillway::testing::skip(const std::string& reason) { skip_reasons().push_back(reason); }
+void spillway::testing::skip(const std::string& reason) {
+    skip_reasons().push_back(reason);
+}
 
 int main(int argc, char** argv) {
     const int failed = Catch::Session().run(argc, argv);

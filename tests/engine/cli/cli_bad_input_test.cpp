@@ -136,6 +136,7 @@ TEST_CASE(
     const auto longer = run(place.train("--resume --steps 3 --json " + json));
     INFO(longer.output);
     REQUIRE(longer.code == 0);
+    CHECK_THAT(longer.output, Contains("ends at update 2 with a learning rate of 0"));
     std::ifstream file(json);
     const auto result = nlohmann::json::parse(file);
     CHECK(result.at("steps") == 3);
