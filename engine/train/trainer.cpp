@@ -19,6 +19,7 @@
 #include "engine/train/progress_meter.h"
 #include "engine/train/run_clock.h"
 #include "engine/train/train_report.h"
+#include "nvme/io_backend.h"
 
 namespace spillway::engine {
 namespace {
@@ -66,6 +67,8 @@ class Trainer::Impl {
         const auto tokens =
             std::size_t{settings_.batch} * (settings_.sequence_tokens() + std::size_t{1});
         tokens_.resize(tokens);
+        if (settings_.io_backend == "auto" && engine_.io_backend_name() == "threads")
+            console_.line("I/O by threads: io_uring cannot be used here, " + nvme::io_uring_refusal());
         recover_or_initialise();
         clock_.emplace(settings_, std::exchange(setup_.replay, std::nullopt), progress_.elapsed_s);
         log_.emplace(settings_.out, progress_.iteration);
@@ -106,6 +109,8 @@ class Trainer::Impl {
             resumed_from_ = progress_.iteration;
             console_.line(fmt::format("resumed from step {} ({} updates)", progress_.iteration,
                                       recovered->update));
+            if (!recovered->warning.empty())
+                console_.line("warning: " + recovered->warning);
         } else {
             const auto& config = setup_.layout.config;
             engine_.initialise(

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/engine/compute_support.h"
+#include "tests/engine/compute/compute_support.h"
 
 namespace spillway::engine {
 namespace {

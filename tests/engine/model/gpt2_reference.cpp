@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
-#include "tests/engine/gpt2_reference.h"
+#include "tests/engine/model/gpt2_reference.h"
 
 #include <cmath>
 #include <numbers>

@@ -15,8 +15,8 @@
 #include <fmt/format.h>
 
 #include "engine/model/static_parameter_stream.h"
-#include "tests/engine/compute_support.h"
-#include "tests/engine/gpt2_reference.h"
+#include "tests/engine/compute/compute_support.h"
+#include "tests/engine/model/gpt2_reference.h"
 
 namespace spillway::engine {
 namespace {

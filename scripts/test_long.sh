@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# What takes longer than a change should wait for: a hundred kills, training speed against torch and against
+# memory, the power cuts and the engine under sanitizers. Prints what it measured; run it by hand on an idle machine.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/setup.sh --python
+cmake --preset release >/dev/null
+cmake --build --preset release --parallel "$(nproc)"
+export SPILLWAY=$PWD/build/release/spillway
+
+mkdir -p build/long
+cd build/long
+echo "== a hundred kills"
+python3 ../../tests/cli/kill_test.py 100
+
+cd ../..
+echo "== speed"
+for model in 6x384x6 12x768x12; do
+    bench/train_speed.py torch --model "$model"
+done
+bench/train_speed.py drive --model 12x768x12 --pairs 5
+
+for preset in asan tsan; do
+    echo "== everything but the program's own tests, $preset"
+    cmake --preset "$preset" >/dev/null
+    cmake --build --preset "$preset" --parallel "$(nproc)"
+    TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp" \
+        ctest --preset "$preset" --tests-regex '^(nvme|cpu_optim|cuda|offload|engine): '
+done
+echo "scripts/test_long.sh: done"
