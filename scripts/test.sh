@@ -30,7 +30,7 @@ for preset in asan tsan; do
     cmake --build --preset "$preset" --parallel "$jobs" --target nvme_tests cpu_optim_tests cuda_tests offload_tests
     step "the lower layers, $preset"
     TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp" \
-        ctest --preset "$preset" --parallel 1 --tests-regex '^(nvme|cpu_optim|cuda|offload): '
+        ctest --preset "$preset" --parallel 1 --tests-regex '^(nvme|cpu_optim|cuda|offload):'
 done
 
 step "done"

@@ -25,6 +25,6 @@ for preset in asan tsan; do
     cmake --preset "$preset" >/dev/null
     cmake --build --preset "$preset" --parallel "$(nproc)"
     TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp" \
-        ctest --preset "$preset" --tests-regex '^(nvme|cpu_optim|cuda|offload|engine): '
+        ctest --preset "$preset" --tests-regex '^(nvme|cpu_optim|cuda|offload|engine):'
 done
 echo "scripts/test_long.sh: done"

@@ -21,7 +21,8 @@ GradientCollector::GradientCollector(const Context& context, MemoryLedger& ledge
       progress_(context.plan.chunks),
       contributions_seen_(context.order.tensors().size(), 0),
       tile_squares_(context.order.tiles(), 0.0),
-      tile_nonfinite_(context.order.tiles(), 0) {
+      tile_nonfinite_(context.order.tiles(), 0),
+      thread_(context.monitor) {
     const auto& plan = context_.plan;
     const auto chunk_bytes = static_cast<std::size_t>(plan.chunk_tiles) * gradient_tile_bytes;
     assembly_ = ledger.arena("gradient assembly", plan.gradient_slots * chunk_bytes);
@@ -37,22 +38,11 @@ GradientCollector::GradientCollector(const Context& context, MemoryLedger& ledge
         unit_slots_.push_back({unit_memory_.back().as<float>(), std::nullopt, true});
     }
     begin_step();
-    thread_ = std::thread([this] {
-        try {
-            run();
-        } catch (...) {
-            context_.monitor.poison(std::current_exception());
-        }
-    });
+    thread_.start([this] { run(); });
 }
 
 GradientCollector::~GradientCollector() {
-    {
-        const auto lock = context_.monitor.lock();
-        stopping_ = true;
-        context_.monitor.notify();
-    }
-    thread_.join();
+    thread_.stop();
     try {
         copy_stream_->synchronize();
         context_.compute.synchronize();
@@ -125,8 +115,8 @@ void GradientCollector::run() {
             auto lock = context_.monitor.lock();
             busy_ = false;
             context_.monitor.notify();
-            context_.monitor.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
-            if (stopping_)
+            context_.monitor.wait(lock, [&] { return thread_.stopping() || !jobs_.empty(); });
+            if (thread_.stopping())
                 return;
             job = std::move(jobs_.front());
             jobs_.pop_front();
@@ -237,7 +227,7 @@ std::size_t GradientCollector::free_host_slot() {
         return slot;
     }
     auto lock = context_.monitor.lock();
-    context_.monitor.wait(lock, [&] { return stopping_ || !free_host_slots_.empty(); });
+    context_.monitor.wait(lock, [&] { return thread_.stopping() || !free_host_slots_.empty(); });
     if (free_host_slots_.empty())
         throw std::runtime_error("the engine was closed in the middle of a step");
     const auto slot = free_host_slots_.back();

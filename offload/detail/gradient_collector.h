@@ -7,12 +7,12 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "cpu_optim/isa.h"
 #include "cuda/device.h"
 #include "nvme/huge_page_arena.h"
+#include "offload/detail/engine_thread.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/host_planes.h"
 #include "offload/detail/memory_ledger.h"
@@ -108,7 +108,6 @@ class GradientCollector {
     std::vector<UnitSlot> unit_slots_;
     std::deque<Job> jobs_;
     bool busy_ = false;
-    bool stopping_ = false;
     std::vector<ChunkProgress> progress_;
     std::uint64_t complete_chunks_ = 0;
     std::vector<std::size_t> free_host_slots_;
@@ -122,7 +121,7 @@ class GradientCollector {
     std::string nonfinite_tensor_;
     std::uint64_t nonfinite_tile_ = 0;
 
-    std::thread thread_;
+    EngineThread thread_;
 };
 
 }  // namespace spillway::offload::detail

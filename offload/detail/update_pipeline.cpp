@@ -8,7 +8,10 @@ namespace spillway::offload::detail {
 
 UpdatePipeline::UpdatePipeline(const Context& context, std::vector<std::uint64_t> chunk_order,
                                MemoryLedger& ledger)
-    : context_(context), chunk_order_(std::move(chunk_order)), slots_(context.plan.pipeline_slots) {
+    : context_(context),
+      chunk_order_(std::move(chunk_order)),
+      slots_(context.plan.pipeline_slots),
+      thread_(context.monitor) {
     const auto chunk_tiles = static_cast<std::size_t>(context_.plan.chunk_tiles);
     std::array<bool, all_planes.size()> any_staged{};
     bool any_spilled = false;
@@ -33,22 +36,11 @@ UpdatePipeline::UpdatePipeline(const Context& context, std::vector<std::uint64_t
             slot.gradient = cutter.cut(chunk_tiles * gradient_tile_bytes);
         free_slots_.push_back(index);
     }
-    thread_ = std::thread([this] {
-        try {
-            run();
-        } catch (...) {
-            context_.monitor.poison(std::current_exception());
-        }
-    });
+    thread_.start([this] { run(); });
 }
 
 UpdatePipeline::~UpdatePipeline() {
-    {
-        const auto lock = context_.monitor.lock();
-        stopping_ = true;
-        context_.monitor.notify();
-    }
-    thread_.join();
+    thread_.stop();
 }
 
 void UpdatePipeline::start() {
@@ -84,8 +76,8 @@ std::optional<UpdatePipeline::Command> UpdatePipeline::next_command() {
     auto lock = context_.monitor.lock();
     busy_ = false;
     context_.monitor.notify();
-    context_.monitor.wait(lock, [&] { return stopping_ || !commands_.empty(); });
-    if (stopping_)
+    context_.monitor.wait(lock, [&] { return thread_.stopping() || !commands_.empty(); });
+    if (thread_.stopping())
         return std::nullopt;
     auto command = std::move(commands_.front());
     commands_.pop_front();
@@ -96,8 +88,8 @@ std::optional<UpdatePipeline::Command> UpdatePipeline::next_command() {
 void UpdatePipeline::run() {
     {
         auto lock = context_.monitor.lock();
-        context_.monitor.wait(lock, [&] { return stopping_ || started_; });
-        if (stopping_)
+        context_.monitor.wait(lock, [&] { return thread_.stopping() || started_; });
+        if (thread_.stopping())
             return;
     }
     read_ahead();

@@ -9,13 +9,13 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <variant>
 #include <vector>
 
 #include "nvme/huge_page_arena.h"
 #include "offload/detail/chunk_board.h"
 #include "offload/detail/committer.h"
+#include "offload/detail/engine_thread.h"
 #include "offload/detail/fused_update.h"
 #include "offload/detail/gradient_collector.h"
 #include "offload/detail/gradient_spill.h"
@@ -110,7 +110,6 @@ class UpdatePipeline {
     // Guarded by the monitor.
     std::deque<Command> commands_;
     bool started_ = false;
-    bool stopping_ = false;
     bool busy_ = false;
     bool updating_ = false;
 
@@ -122,7 +121,7 @@ class UpdatePipeline {
     std::size_t next_read_ = 0;              ///< index into chunk_order_
 
     std::atomic<std::uint64_t> wall_ns_{0};
-    std::thread thread_;
+    EngineThread thread_;
 };
 
 }  // namespace spillway::offload::detail

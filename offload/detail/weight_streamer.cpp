@@ -46,7 +46,8 @@ WeightStreamer::WeightStreamer(const Context& context, std::vector<TileRange> un
       class_of_unit_(unit_tiles_.size()),
       copy_stream_(context.device.create_stream("weights up")),
       join_stream_(context.device.create_stream("join weights")),
-      stall_(context.compute, context.stalls) {
+      stall_(context.compute, context.stalls),
+      thread_(context.monitor) {
     const auto& plan = context_.plan;
     for (std::size_t slot_class = 0; slot_class < plan.weight_slots.size(); ++slot_class) {
         const auto& planned = plan.weight_slots[slot_class];
@@ -64,22 +65,11 @@ WeightStreamer::WeightStreamer(const Context& context, std::vector<TileRange> un
     staging_ = ledger.arena("weight staging", plan.weight_read_buffers * chunk_bytes);
     for (std::size_t buffer = plan.weight_read_buffers; buffer-- > 0;)
         free_buffers_.push_back(buffer);
-    thread_ = std::thread([this] {
-        try {
-            run();
-        } catch (...) {
-            context_.monitor.poison(std::current_exception());
-        }
-    });
+    thread_.start([this] { run(); });
 }
 
 WeightStreamer::~WeightStreamer() {
-    {
-        const auto lock = context_.monitor.lock();
-        stopping_ = true;
-        context_.monitor.notify();
-    }
-    thread_.join();
+    thread_.stop();
     try {
         copy_stream_->synchronize();
         join_stream_->synchronize();
@@ -154,8 +144,8 @@ void WeightStreamer::run() {
         }
         auto lock = context_.monitor.lock();
         const auto before = context_.update_time.snapshot();
-        context_.monitor.wait(lock, [&] { return stopping_ || can_progress(lock); });
-        if (stopping_)
+        context_.monitor.wait(lock, [&] { return thread_.stopping() || can_progress(lock); });
+        if (thread_.stopping())
             return;
         if (!filling_)
             continue;
@@ -229,7 +219,7 @@ bool WeightStreamer::issue_next() {
     Part part;
     {
         const auto lock = context_.monitor.lock();
-        if (stopping_)
+        if (thread_.stopping())
             return false;
         if (!filling_)
             return assign_next_use(lock);

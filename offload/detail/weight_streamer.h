@@ -8,13 +8,13 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "cpu_optim/isa.h"
 #include "cuda/device.h"
 #include "nvme/huge_page_arena.h"
 #include "offload/detail/chunk_board.h"
+#include "offload/detail/engine_thread.h"
 #include "offload/detail/host_planes.h"
 #include "offload/detail/memory_ledger.h"
 #include "offload/detail/stall_clock.h"
@@ -123,7 +123,6 @@ class WeightStreamer {
     std::uint64_t version_ = 0;
     std::size_t assigned_ = 0;  ///< uses_[0, assigned_) have a slot
     std::size_t acquired_ = 0;
-    bool stopping_ = false;
 
     // Touched by the prefetch thread only.
     std::optional<Filling> filling_;
@@ -131,7 +130,7 @@ class WeightStreamer {
     std::vector<std::size_t> free_buffers_;
     std::deque<ReturningBuffer> returning_;
 
-    std::thread thread_;
+    EngineThread thread_;
 };
 
 }  // namespace spillway::offload::detail

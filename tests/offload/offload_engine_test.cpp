@@ -86,6 +86,26 @@ TEST_CASE(
     CHECK(same_bits(outcome.masters, reference_synthetic(steps, 0.05)));
 }
 
+TEST_CASE("passes that find their weights on the device already, or only read, change nothing") {
+    const auto expected = reference_synthetic(steps, 0.05);
+    for (const auto* const device : {"cpu", "sim:64MiB"}) {
+        for (const std::size_t host_mib : {19u, 1024u}) {
+            const TemporaryFolder folder;
+            SyntheticRun run;
+            run.out = folder.path() / "out";
+            run.steps = steps;
+            run.placement = starved(device);
+            run.placement.host_bytes = host_mib << 20;
+            run.placement.device_bytes = std::size_t{60} << 20;  // room for every unit
+            if (host_mib == 19 && run.placement.device == "cpu")
+                run.placement.device_bytes = std::size_t{4} << 20;
+            run.reading_passes = 2;
+            CAPTURE(device, host_mib);
+            CHECK(same_bits(run_synthetic(run).masters, expected));
+        }
+    }
+}
+
 TEST_CASE("backends and instruction sets change no bit") {
     const auto expected = reference_synthetic(steps, 0.05);
     for (const auto isa : cpu_optim::supported_isas()) {

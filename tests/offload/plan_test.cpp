@@ -3,8 +3,9 @@
 #include "offload/plan.h"
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <numeric>
+
+#include <catch2/catch.hpp>
 
 #include "tests/offload/synthetic_training.h"
 
@@ -16,7 +17,8 @@ namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
 
-PlanRequest request_for(const SyntheticModel& model, cuda::MemoryKind kind, std::size_t host_bytes) {
+PlanRequest request_for(const SyntheticModel& model, cuda::MemoryKind kind,
+                        std::size_t host_bytes) {
     PlanRequest request;
     request.device_kind = kind;
     request.host_bytes = host_bytes;
@@ -106,8 +108,9 @@ TEST_CASE("a step writes every plane that is on the drive once, twelve bytes a p
     request.timing = UpdateTiming::as_completed;
     request.host_bytes = 18 * mib;
     const auto plan = make_plan(order, units, request);
-    const auto weights_resident = std::accumulate(plan.resident[0].begin(), plan.resident[0].end(), 0) +
-                                  std::accumulate(plan.resident[1].begin(), plan.resident[1].end(), 0);
+    const auto weights_resident =
+        std::accumulate(plan.resident[0].begin(), plan.resident[0].end(), 0) +
+        std::accumulate(plan.resident[1].begin(), plan.resident[1].end(), 0);
     const auto state = order.parameters() * 12;
     CHECK(plan.nvme_written_bytes_per_step ==
           state - static_cast<std::uint64_t>(weights_resident) * tile_bytes(Plane::weight));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
-#include <catch2/catch.hpp>
 #include <cstring>
 #include <random>
+
+#include <catch2/catch.hpp>
 
 #include "tests/offload/synthetic_training.h"
 #include "tests/support/recording_backend.h"
@@ -26,7 +27,8 @@ SyntheticRun starved_run(const std::filesystem::path& out) {
     return run;
 }
 
-/// Trains on a disk that dies at operation `crash_point`; what it leaves is written to the real files.
+/// Trains on a disk that dies at operation `crash_point`; what it leaves is written to the real
+/// files.
 void train_until_power_cut(SyntheticRun run, std::size_t crash_point, std::uint64_t seed) {
     const auto disk = std::make_shared<RecordedDisk>();
     disk->fail_from(crash_point);

@@ -45,6 +45,7 @@ class Client {
   private:
     PlanRequest request() const;
     void pass(std::uint64_t iteration);
+    void reading_pass();
     void contribution(std::size_t unit, const float* weights, std::uint64_t iteration,
                       unsigned index);
 
@@ -90,6 +91,14 @@ void Client::contribution(std::size_t unit, const float* weights, std::uint64_t 
             gradient[3] = std::numeric_limits<float>::quiet_NaN();
     });
     engine_->release_gradient(unit);
+}
+
+void Client::reading_pass() {
+    engine_->begin_pass(model_.uses);
+    for (const auto unit : model_.uses) {
+        (void)engine_->acquire_weights(unit);
+        engine_->release_weights(unit);
+    }
 }
 
 /// Forward 0 .. n-1, then 0 again (the tied head), then backward from the last unit on.
@@ -140,6 +149,8 @@ SyntheticOutcome Client::train() {
             {0, "start"});
     }
     for (; iteration < run_.steps; ++iteration) {
+        for (std::uint64_t reading = 0; reading < run_.reading_passes; ++reading)
+            reading_pass();
         engine_->begin_pass(model_.uses);
         UpdateStep step{{decayed, not_decayed}, 1.0};
         if (placement.timing == UpdateTiming::as_completed)

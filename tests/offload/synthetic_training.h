@@ -48,13 +48,14 @@ struct SyntheticModel {
                                        unsigned index);
 
 /// Trains until `steps` iterations are done in all, resuming what is in `out` if a commit is there.
-/// `poison` may change a gradient before it is handed over.
 struct SyntheticRun {
     std::filesystem::path out;
     std::filesystem::path nvme;
     std::uint64_t steps = 0;
     SyntheticPlacement placement;
     double clip = 0.05;
+    /// Passes that only read the weights, before each step.
+    std::uint64_t reading_passes = 0;
     /// Iterations whose gradient has a NaN.
     std::vector<std::uint64_t> nonfinite_iterations;
 };
