@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # What takes longer than a change should wait for: a hundred kills, training speed against torch and against
-# memory, the power cuts and the engine under sanitizers. Prints what it measured; run it by hand on an idle machine.
+# memory, every header on its own, every suite under sanitizers. Prints what it measured; run it by hand on an idle machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh --python
 cmake --preset release >/dev/null
 cmake --build --preset release --parallel "$(nproc)"
 export SPILLWAY=$PWD/build/release/spillway
+
+echo "== every header compiles alone"
+scripts/check_layers.py --headers
 
 mkdir -p build/long
 cd build/long
