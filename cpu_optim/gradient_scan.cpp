@@ -4,9 +4,10 @@
 
 #include <array>
 #include <cmath>
-#include <limits>
 
+#include "cpu_optim/detail/gradient_element.h"
 #include "cpu_optim/detail/kernel_table.h"
+#include "cpu_optim/detail/one_nan.h"
 #include "cpu_optim/detail/require_same_length.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -14,13 +15,13 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu_optim/detail/gradient_load-inl.h"
+
 #if SPILLWAY_VECTOR_TARGET
 HWY_BEFORE_NAMESPACE();
 namespace spillway::cpu_optim {
 namespace HWY_NAMESPACE {
 namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 // Four registers of four lanes on AVX-512 too: each lane is a chain of additions, so a row of 16
 // costs one addition's latency whatever the width, and two wider registers would be no faster.
@@ -29,13 +30,16 @@ using NarrowTag = hn::Rebind<float, DoubleTag>;
 using DoubleVector = hn::Vec<DoubleTag>;
 
 /// The square of a float is exact in double, so that fusing it with the addition changes no bit.
-HWY_INLINE DoubleVector add_squares(DoubleVector sum, const float* HWY_RESTRICT values) {
-    const auto x = hn::PromoteTo(DoubleTag(), hn::LoadU(NarrowTag(), values));
+template <GradientType type>
+HWY_INLINE DoubleVector add_squares(DoubleVector sum, const void* HWY_RESTRICT tile,
+                                    std::size_t i) {
+    const auto x = hn::PromoteTo(DoubleTag(), load_gradient<type>(NarrowTag(), tile, i));
     return hn::MulAdd(x, x, sum);
 }
 
-std::size_t sum_whole_rows(const float* HWY_RESTRICT values, std::size_t elements,
-                           double* HWY_RESTRICT lanes) {
+template <GradientType type>
+std::size_t sum_rows_of(const void* HWY_RESTRICT tile, std::size_t elements,
+                        double* HWY_RESTRICT lanes) {
     const DoubleTag doubles;
     auto sum0 = hn::Zero(doubles);
     auto sum1 = hn::Zero(doubles);
@@ -43,16 +47,29 @@ std::size_t sum_whole_rows(const float* HWY_RESTRICT values, std::size_t element
     auto sum3 = hn::Zero(doubles);
     std::size_t i = 0;
     for (; i + 16 <= elements; i += 16) {
-        sum0 = add_squares(sum0, values + i);
-        sum1 = add_squares(sum1, values + i + 4);
-        sum2 = add_squares(sum2, values + i + 8);
-        sum3 = add_squares(sum3, values + i + 12);
+        sum0 = add_squares<type>(sum0, tile, i);
+        sum1 = add_squares<type>(sum1, tile, i + 4);
+        sum2 = add_squares<type>(sum2, tile, i + 8);
+        sum3 = add_squares<type>(sum3, tile, i + 12);
     }
     hn::StoreU(sum0, doubles, lanes);
     hn::StoreU(sum1, doubles, lanes + 4);
     hn::StoreU(sum2, doubles, lanes + 8);
     hn::StoreU(sum3, doubles, lanes + 12);
     return i;
+}
+
+std::size_t sum_whole_rows(const void* HWY_RESTRICT tile, GradientType type, std::size_t elements,
+                           double* HWY_RESTRICT lanes) {
+    switch (type) {
+        case GradientType::fp32:
+            return sum_rows_of<GradientType::fp32>(tile, elements, lanes);
+        case GradientType::bf16:
+            return sum_rows_of<GradientType::bf16>(tile, elements, lanes);
+        case GradientType::fp16:
+            return sum_rows_of<GradientType::fp16>(tile, elements, lanes);
+    }
+    return 0;
 }
 
 std::size_t add_whole_vectors(float* HWY_RESTRICT into, const float* HWY_RESTRICT from,
@@ -81,47 +98,48 @@ namespace {
 
 constexpr std::size_t lane_count = 16;
 
-using SumKernel = std::size_t(const float*, std::size_t, double*);
+using SumKernel = std::size_t(const void*, GradientType, std::size_t, double*);
 using AddKernel = std::size_t(float*, const float*, std::size_t);
 
 constexpr detail::KernelTable<SumKernel> sum_kernels = SPILLWAY_KERNEL_TABLE(sum_whole_rows);
 constexpr detail::KernelTable<AddKernel> add_kernels = SPILLWAY_KERNEL_TABLE(add_whole_vectors);
 
-/// Which NaN an operation passes on depends on the order the compiler gave its operands.
-template <typename Float>
-Float with_one_nan(Float value) {
-    return std::isnan(value) ? std::numeric_limits<Float>::quiet_NaN() : value;
-}
-
 double add_up_lanes(std::array<double, lane_count> lanes) {
     for (std::size_t half = lane_count / 2; half > 0; half /= 2)
         for (std::size_t lane = 0; lane < half; ++lane)
             lanes[lane] += lanes[lane + half];
-    return with_one_nan(lanes[0]);
+    return detail::with_one_nan(lanes[0]);
 }
 
-std::uint64_t count_nonfinite(std::span<const float> tile) {
+std::uint64_t count_nonfinite(const void* tile, GradientType type, std::size_t elements) {
     std::uint64_t count = 0;
-    for (const float value : tile)
-        count += std::isfinite(value) ? 0u : 1u;
+    for (std::size_t i = 0; i < elements; ++i)
+        count += std::isfinite(detail::gradient_element(tile, type, i)) ? 0u : 1u;
     return count;
 }
 
 }  // namespace
 
-GradientScan scan_gradient(Isa isa, std::span<const float> tile) {
+GradientScan scan_gradient(Isa isa, const void* tile, GradientType type, std::size_t elements) {
     std::array<double, lane_count> lanes{};
     std::size_t i = 0;
     if (const auto kernel = sum_kernels.at(isa))
-        i = kernel(tile.data(), tile.size(), lanes.data());
-    for (; i < tile.size(); ++i)
-        lanes[i % lane_count] += static_cast<double>(tile[i]) * static_cast<double>(tile[i]);
+        i = kernel(tile, type, elements, lanes.data());
+    for (; i < elements; ++i) {
+        const double x = detail::gradient_element(tile, type, i);
+        lanes[i % lane_count] += x * x;
+    }
 
     const double sum = add_up_lanes(lanes);
     // Finite floats cannot overflow it: FLT_MAX squared, 2^64 times, is below 2^320. So a finite
     // sum proves that all elements are finite, and the count costs a second pass only where it is
     // not 0.
-    return {.sum_of_squares = sum, .nonfinite = std::isfinite(sum) ? 0 : count_nonfinite(tile)};
+    return {.sum_of_squares = sum,
+            .nonfinite = std::isfinite(sum) ? 0 : count_nonfinite(tile, type, elements)};
+}
+
+GradientScan scan_gradient(Isa isa, std::span<const float> tile) {
+    return scan_gradient(isa, tile.data(), GradientType::fp32, tile.size());
 }
 
 void add_gradient(Isa isa, std::span<float> into, std::span<const float> from) {
@@ -130,7 +148,7 @@ void add_gradient(Isa isa, std::span<float> into, std::span<const float> from) {
     if (const auto kernel = add_kernels.at(isa))
         i = kernel(into.data(), from.data(), into.size());
     for (; i < into.size(); ++i)
-        into[i] = with_one_nan(into[i] + from[i]);
+        into[i] = detail::with_one_nan(into[i] + from[i]);
 }
 
 }  // namespace spillway::cpu_optim

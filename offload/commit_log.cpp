@@ -176,12 +176,12 @@ void CommitLog::Impl::commit(const CommitTable& table) {
     if (table.sequence != next)
         throw std::invalid_argument(
             fmt::format("commit of sequence {}: the next one must be {}", table.sequence, next));
-    const CommitTableShape shape{table.planes[0].checksums.size(),
-                                 static_cast<std::uint32_t>(table.tensor_steps.size())};
+    const auto shape = shape_of(table);
     if (shape != shape_)
-        throw std::invalid_argument(
-            fmt::format("commit of {} tiles and {} tensors: the run has {} and {}", shape.tiles,
-                        shape.tensors, shape_.tiles, shape_.tensors));
+        throw std::invalid_argument(fmt::format(
+            "commit of {} tiles, {} tensors and the planes {:#x}: the run has {}, {} and {:#x}",
+            shape.tiles, shape.tensors, shape.planes.bits(), shape_.tiles, shape_.tensors,
+            shape_.planes.bits()));
     CommitRecord record{.run = run_,
                         .sequence = table.sequence,
                         .iteration = table.iteration,

@@ -18,7 +18,7 @@ namespace {
 //     0  magic                     24  length of all      72  tiles
 //     8  XXH3-64 of all from 16    32  run                80  tensors (u32), client state bytes
 //     (u32)
-//    16  version, planes (u32)     48  sequence, iteration, update
+//    16  version, planes (u32, a bit each)     48  sequence, iteration, update
 //    88  tensor_steps (u64 each); per plane: copies (u8 each, padded to 8), checksums (u64 each);
 //        client state
 using Magic = std::array<char, 8>;
@@ -39,7 +39,7 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t step) {
 /// Without the client state.
 std::uint64_t fixed_bytes(const CommitTableShape& shape) {
     const std::uint64_t plane = round_up(shape.tiles, 8) + 8 * shape.tiles;
-    return header_bytes + std::uint64_t{8} * shape.tensors + all_planes.size() * plane;
+    return header_bytes + std::uint64_t{8} * shape.tensors + shape.planes.size() * plane;
 }
 
 std::uint64_t hash_of(std::span<const std::byte> table) {
@@ -51,7 +51,7 @@ void check_table(const CommitTable& table, const CommitTableShape& shape) {
     if (shape.tiles > most_tiles)
         throw std::invalid_argument(fmt::format(
             "a commit table has {} tiles; at most {} are possible", shape.tiles, most_tiles));
-    for (const auto plane : all_planes) {
+    for (const auto plane : table.stored) {
         const auto& [copies, checksums] = table.planes[index_of(plane)];
         if (copies.size() != shape.tiles || checksums.size() != shape.tiles)
             throw std::invalid_argument(fmt::format(
@@ -109,8 +109,9 @@ void check_header(const Header& header, std::size_t found_bytes, const RunId& ru
     if (header.run != run)
         throw std::runtime_error(fmt::format("the commit table belongs to run {}, not to run {}",
                                              header.run.text(), run.text()));
-    if (header.planes != all_planes.size())
-        damaged(fmt::format("it has {} planes, needed are {}", header.planes, all_planes.size()));
+    if (header.planes != shape.planes.bits())
+        damaged(fmt::format("it has the planes {:#x}, needed are {:#x}", header.planes,
+                            shape.planes.bits()));
     if (header.tiles != shape.tiles || header.tensors != shape.tensors)
         throw std::runtime_error(
             fmt::format("the commit table is of {} tiles and {} tensors; the run has {} and {}",
@@ -141,6 +142,13 @@ PlaneTable read_plane(detail::ByteReader& reader, std::uint64_t tiles) {
 
 }  // namespace
 
+CommitTableShape shape_of(const CommitTable& table) {
+    std::uint64_t tiles = 0;
+    for (const auto plane : table.stored)
+        tiles = std::max<std::uint64_t>(tiles, table.planes[index_of(plane)].checksums.size());
+    return {tiles, static_cast<std::uint32_t>(table.tensor_steps.size()), table.stored};
+}
+
 std::size_t table_capacity_bytes(const CommitTableShape& shape) {
     if (shape.tiles > most_tiles)
         throw std::invalid_argument(
@@ -150,8 +158,7 @@ std::size_t table_capacity_bytes(const CommitTableShape& shape) {
 }
 
 std::size_t serialise(const CommitTable& table, const RunId& run, std::span<std::byte> out) {
-    const CommitTableShape shape{table.planes[0].checksums.size(),
-                                 static_cast<std::uint32_t>(table.tensor_steps.size())};
+    const auto shape = shape_of(table);
     check_table(table, shape);
     const std::uint64_t length = fixed_bytes(shape) + table.client_state.size();
     if (out.size() < length)
@@ -162,7 +169,7 @@ std::size_t serialise(const CommitTable& table, const RunId& run, std::span<std:
     writer.put(magic);
     writer.put(std::uint64_t{0});  // the hash, once the rest is there
     writer.put(format_version);
-    writer.put(static_cast<std::uint32_t>(all_planes.size()));
+    writer.put(table.stored.bits());
     writer.put(length);
     writer.put(run);
     writer.put(table.sequence);
@@ -172,7 +179,8 @@ std::size_t serialise(const CommitTable& table, const RunId& run, std::span<std:
     writer.put(shape.tensors);
     writer.put(static_cast<std::uint32_t>(table.client_state.size()));
     writer.put_bytes(std::as_bytes(std::span(table.tensor_steps)));
-    for (const auto& plane : table.planes) {
+    for (const auto id : table.stored) {
+        const auto& plane = table.planes[index_of(id)];
         writer.put_bytes(std::as_bytes(std::span(plane.copies)));
         writer.pad(8);
         writer.put_bytes(std::as_bytes(std::span(plane.checksums)));
@@ -203,8 +211,9 @@ CommitTable parse_table(std::span<const std::byte> bytes, const RunId& run,
     table.update = header.update;
     table.tensor_steps.resize(header.tensors);
     reader.get_bytes(std::as_writable_bytes(std::span(table.tensor_steps)));
-    for (auto& plane : table.planes)
-        plane = read_plane(reader, header.tiles);
+    table.stored = shape.planes;
+    for (const auto plane : table.stored)
+        table.planes[index_of(plane)] = read_plane(reader, header.tiles);
     table.client_state.resize(header.client_bytes);
     reader.get_bytes(std::as_writable_bytes(std::span(table.client_state)));
     return table;

@@ -35,7 +35,8 @@ struct CommitTable {
     std::uint64_t iteration = 0;
     std::uint64_t update = 0;
     std::vector<std::uint64_t> tensor_steps;  ///< per tensor: updates it has seen
-    std::array<PlaneTable, all_planes.size()> planes;
+    PlaneSet stored = training_planes;        ///< the planes that have a table
+    PerPlane<PlaneTable> planes;
     std::string client_state;  ///< opaque to this layer (data position, elapsed budget ...), at
                                ///< most client_state_limit_bytes
 
@@ -46,8 +47,11 @@ struct CommitTable {
 struct CommitTableShape {
     std::uint64_t tiles = 0;
     std::uint32_t tensors = 0;
+    PlaneSet planes = training_planes;
     friend bool operator==(const CommitTableShape&, const CommitTableShape&) = default;
 };
+
+[[nodiscard]] CommitTableShape shape_of(const CommitTable& table);
 
 /// Most bytes a serialised table of this shape takes, rounded up to 4096.
 [[nodiscard]] std::size_t table_capacity_bytes(const CommitTableShape& shape);

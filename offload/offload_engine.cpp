@@ -13,6 +13,7 @@
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/master_reader.h"
 #include "offload/detail/memory_ledger.h"
+#include "offload/detail/training_update.h"
 #include "offload/detail/update_pipeline.h"
 #include "offload/detail/weight_streamer.h"
 
@@ -32,7 +33,8 @@ nvme::DirectFile open_extents(const StateFolder& folder, const ElementOrder& ord
                               Durability durability) {
     nvme::DirectFile file(folder.extents_file(), nvme::OpenMode::create_or_open,
                           nvme::DirectMode::automatic);
-    file.preallocate(detail::ExtentLayout(order.tiles(), durability).total_bytes());
+    file.preallocate(
+        detail::ExtentLayout(order.tiles(), durability, training_planes).total_bytes());
     return file;
 }
 
@@ -89,23 +91,21 @@ class OffloadEngine::Impl {
           ledger_(plan_.host_bytes),
           queue_(backend_for(options_), {options_.io_depth, largest_io_operation_bytes}),
           store_(queue_, open_extents(folder_, order_, options_.durability), order_,
-                 options_.durability),
+                 options_.durability, training_planes),
           planes_(plan_, order_.tiles(), ledger_),
           board_(monitor_, plan_.chunks),
           log_(queue_, folder_.folder(), folder_.manifest().run,
                {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size())},
-               log_start(folder_)) {
+               log_start(folder_)),
+          tensor_steps_(order_.tensors().size(), 0) {
         count_tables();
         work_ = ledger_.arena("work buffers", detail::bootstrap_bytes(plan_));
         if (options_.timing == UpdateTiming::after_norm)
             spill_.emplace(queue_, folder_.extents_folder(), plan_, order_.tiles());
         auto* const spill = spill_ ? &*spill_ : nullptr;
-        fused_ =
-            std::make_unique<detail::FusedUpdate>(store_, spill, options_.threads, options_.isa);
-        committer_ = std::make_unique<detail::Committer>(
-            detail::Committer::Context{log_, folder_, store_, planes_, plan_, *fused_,
-                                       options_.durability},
-            order_.tensors().size());
+        threads_ = std::make_unique<detail::UpdateThreads>(options_.threads, options_.isa);
+        committer_ = std::make_unique<detail::Committer>(detail::Committer::Context{
+            log_, folder_, store_, planes_, plan_, *threads_, options_.durability, tensor_steps_});
         streamer_ = std::make_unique<detail::WeightStreamer>(
             detail::WeightStreamer::Context{monitor_, board_, store_, planes_, plan_, device_,
                                             compute_, stalls_, update_time_, options_.isa},
@@ -115,8 +115,8 @@ class OffloadEngine::Impl {
                                                device_, compute_, stalls_, options_.isa},
             ledger_);
         pipeline_ = std::make_unique<detail::UpdatePipeline>(
-            detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, plan_, order_,
-                                            *collector_, spill, *committer_, *fused_, update_time_},
+            detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, plan_, order_, spill,
+                                            committer_.get(), update_time_},
             options_.timing == UpdateTiming::after_norm
                 ? forward_order(plan_)
                 : completion_order(order_, units_, plan_, plan_.gradient_uses),
@@ -143,6 +143,7 @@ class OffloadEngine::Impl {
                 "partly overwritten; it cannot be resumed. Start again in an empty folder");
         folder_.check_commit(table.sequence);
         store_.load(table);
+        tensor_steps_ = table.tensor_steps;
         committer_->load(table);
         detail::load_resident_planes(bootstrap());
         version_ = table.update;
@@ -191,7 +192,13 @@ class OffloadEngine::Impl {
             open_step();
         else
             step_open_ = false;
-        pipeline_->begin_update(coefficients(step), ++version_);
+        auto* const spill = spill_ ? &*spill_ : nullptr;
+        pipeline_->begin_update(
+            std::make_unique<detail::TrainingUpdate>(
+                detail::TrainingUpdate::Context{store_, *collector_, spill, *committer_, *threads_,
+                                                tensor_steps_},
+                coefficients(step)),
+            ++version_);
     }
     void skip_update() {
         monitor_.throw_if_poisoned();
@@ -233,12 +240,12 @@ class OffloadEngine::Impl {
     void count_tables() {
         const CommitTableShape shape{order_.tiles(),
                                      static_cast<std::uint32_t>(order_.tensors().size())};
-        ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles()) + log_.buffer_bytes() +
-                                    table_capacity_bytes(shape) +
+        ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles(), training_planes) +
+                                    log_.buffer_bytes() + table_capacity_bytes(shape) +
                                     static_cast<std::size_t>(order_.tiles()) * 24);
     }
     detail::BootstrapContext bootstrap() {
-        return {store_, planes_, plan_, *fused_, work_.bytes()};
+        return {store_, planes_, plan_, *threads_, work_.bytes()};
     }
 
     void open_step() {
@@ -257,10 +264,10 @@ class OffloadEngine::Impl {
 
     detail::UpdateCoefficients coefficients(const UpdateStep& step) const {
         detail::UpdateCoefficients all;
-        std::map<std::pair<std::uint32_t, std::uint64_t>, cpu_optim::AdamWCoefficients> made;
+        std::map<std::pair<std::uint32_t, std::uint64_t>, cpu_optim::ElementwiseCoefficients> made;
         for (TensorId tensor = 0; tensor < order_.tensors().size(); ++tensor) {
             const auto group = order_.tensors()[tensor].group;
-            const auto count = committer_->tensor_steps()[tensor] + 1;
+            const auto count = tensor_steps_[tensor] + 1;
             const auto key = std::pair{group, count};
             auto found = made.find(key);
             if (found == made.end())
@@ -291,7 +298,8 @@ class OffloadEngine::Impl {
     detail::ChunkBoard board_;
     CommitLog log_;
     std::optional<detail::GradientSpill> spill_;
-    std::unique_ptr<detail::FusedUpdate> fused_;
+    std::vector<std::uint64_t> tensor_steps_;  ///< updates that each has seen; the update writes it
+    std::unique_ptr<detail::UpdateThreads> threads_;
     std::unique_ptr<detail::Committer> committer_;
     std::unique_ptr<detail::WeightStreamer> streamer_;
     std::unique_ptr<detail::GradientCollector> collector_;

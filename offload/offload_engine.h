@@ -8,32 +8,18 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "cpu_optim/adamw.h"
+#include "cpu_optim/elementwise.h"
 #include "cuda/device.h"
 #include "nvme/io_backend.h"
 #include "offload/element_order.h"
+#include "offload/errors.h"
 #include "offload/plan.h"
 #include "offload/state_folder.h"
 
 namespace spillway::offload {
-
-/// A stored tile does not match its checksum. The text names tensor, tile, plane, path and offset,
-/// and what is lost. The engine is poisoned: no further commit; a restart resumes from the last
-/// one.
-class IntegrityError : public std::runtime_error {
-  public:
-    using std::runtime_error::runtime_error;
-};
-
-/// A gradient that must be finite is not; the text names the tensor.
-class NonfiniteGradient : public std::runtime_error {
-  public:
-    using std::runtime_error::runtime_error;
-};
 
 struct OffloadOptions {
     std::size_t threads = 1;  ///< of the update
@@ -56,7 +42,7 @@ struct GradientSummary {
 /// What one update needs: hyper-parameters per group, and the factor on every gradient (clip
 /// coefficient).
 struct UpdateStep {
-    std::vector<cpu_optim::AdamWHyperParameters> groups;
+    std::vector<cpu_optim::AdamHyperParameters> groups;
     double gradient_scale = 1.0;
 };
 

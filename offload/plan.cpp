@@ -183,8 +183,9 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
     if (request_.device_kind == cuda::MemoryKind::device)
         items.push_back({"gradient contribution", arena_bytes(chunk_tiles * fp32_tile_bytes)});
     items.push_back({"work buffers", arena_bytes(chunk_tiles * 5 * fp32_tile_bytes)});
-    const CommitTableShape shape{tiles_, static_cast<std::uint32_t>(order_.tensors().size())};
-    items.push_back({"tables", 2 * detail::tile_store_bytes(tiles_) +
+    const CommitTableShape shape{tiles_, static_cast<std::uint32_t>(order_.tensors().size()),
+                                 plan_.planes};
+    items.push_back({"tables", 2 * detail::tile_store_bytes(tiles_, plan_.planes) +
                                    arena_bytes(table_capacity_bytes(shape) + 4096) +
                                    table_capacity_bytes(shape) + tiles * 24});
     return items;
@@ -276,8 +277,8 @@ void Planner::finish_host_items(std::size_t whole_kinds) {
                            [](std::uint8_t resident_chunk) { return resident_chunk != 0; });
     };
     const bool gradients_pass = !is_whole(plan_.gradient_resident);
-    const bool all_planes_resident =
-        std::all_of(plan_.resident.begin(), plan_.resident.end(), is_whole);
+    const bool all_planes_resident = std::ranges::all_of(
+        plan_.planes, [&](Plane plane) { return is_whole(plan_.resident[index_of(plane)]); });
     plan_.gradient_slots = gradients_pass ? pooled_gradient_slots : 0;
     const bool gradients_spill = gradients_pass && request_.timing == UpdateTiming::after_norm;
     plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 2 : staged_pipeline_slots;
@@ -356,7 +357,7 @@ void Planner::count_traffic() {
     for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
         std::uint64_t moved = 0;
         const auto tiles = plan_.chunk_range(chunk, tiles_).size();
-        for (const auto plane : all_planes) {
+        for (const auto plane : plan_.planes) {
             if (plan_.resident[index_of(plane)][chunk] == 0)
                 moved += tiles * tile_bytes(plane);
         }
@@ -382,7 +383,8 @@ OffloadPlan Planner::make() {
         {"weights of units", slot_bytes(plan_.weight_slots)},
         {"gradients of units", plan_.unit_gradient_slots * plan_.unit_gradient_bytes},
     };
-    plan_.disk_bytes += detail::ExtentLayout(tiles_, request_.durability).total_bytes();
+    plan_.disk_bytes +=
+        detail::ExtentLayout(tiles_, request_.durability, plan_.planes).total_bytes();
     plan_.gradient_uses = request_.gradient_uses;
     count_traffic();
     return std::move(plan_);

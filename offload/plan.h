@@ -68,10 +68,11 @@ struct UnitSlotClass {
 
 /// Who lives where, fixed for the run. Placement only: it changes no bit of the result.
 struct OffloadPlan {
+    PlaneSet planes = training_planes;  ///< that an update reads and writes
     std::uint64_t chunk_tiles = 0;
     std::uint64_t chunks = 0;
     /// resident[plane][chunk]: the plane of that chunk lives in host memory, else on the drive.
-    std::array<std::vector<std::uint8_t>, all_planes.size()> resident;
+    PerPlane<std::vector<std::uint8_t>> resident;
     std::vector<std::uint8_t>
         gradient_resident;           ///< per chunk: its gradient waits in host memory, else spilled
     std::size_t pipeline_slots = 0;  ///< chunks in flight in the update
@@ -93,6 +94,12 @@ struct OffloadPlan {
     std::uint64_t nvme_written_bytes_per_step = 0;
     std::uint64_t to_device_bytes_per_step = 0;
     std::uint64_t to_host_bytes_per_step = 0;
+
+    /// Planes that an update of `chunk` needs: all of `planes` unless it says otherwise.
+    std::vector<PlaneSet> chunk_planes;
+    [[nodiscard]] PlaneSet planes_of(std::uint64_t chunk) const noexcept {
+        return chunk_planes.empty() ? planes : chunk_planes[chunk];
+    }
 
     [[nodiscard]] TileRange chunk_range(std::uint64_t chunk, std::uint64_t tiles) const noexcept {
         const auto begin = chunk * chunk_tiles;

@@ -111,7 +111,7 @@ class StateFolder::Impl {
 
 StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
                                 std::vector<TensorSpec> tensors, std::string durability,
-                                std::string client_settings) {
+                                std::string client_settings, PlaneSet planes) {
     if (durability != "on" && durability != "off")
         throw std::invalid_argument(
             fmt::format("durability is '{}', needed is 'on' or 'off'", durability));
@@ -120,6 +120,7 @@ StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
     const auto folder = fresh_out / folder_name;
     Manifest manifest{.run = RunId::random(),
                       .tensors = std::move(tensors),
+                      .planes = planes,
                       .extents_folder = {},
                       .durability = std::move(durability),
                       .client_settings = detail::normalised_settings(client_settings)};

@@ -5,25 +5,20 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "offload/commit_table.h"
 #include "offload/element_order.h"
+#include "offload/errors.h"
 
 namespace spillway::offload {
-
-/// The user asked for something that cannot be: another run's folder, a locked folder, an old copy.
-class FolderRefused : public std::runtime_error {
-  public:
-    using std::runtime_error::runtime_error;
-};
 
 /// What `manifest.json` holds: all of a run that never changes, and where its extents are.
 struct Manifest {
     RunId run;
     std::vector<TensorSpec> tensors;
+    PlaneSet planes = training_planes;     ///< that the extents hold
     std::filesystem::path extents_folder;  ///< absolute: NVME/spillway.extents/RUN-UUID, or
                                            ///< OUT/spillway.state/extents
     std::uint64_t generation = 0;
@@ -48,7 +43,7 @@ class StateFolder {
     /// of the folder), so a crash before leaves a folder that start_over() reclaims.
     static StateFolder create(const std::filesystem::path& out, const std::filesystem::path& nvme,
                               std::vector<TensorSpec> tensors, std::string durability,
-                              std::string client_settings);
+                              std::string client_settings, PlaneSet planes = training_planes);
 
     /// Opens an existing run. Refuses by name: no state there, an unknown format version, a
     /// manifest that does not parse, extents missing or of another run, a folder in use.

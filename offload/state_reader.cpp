@@ -37,7 +37,7 @@ class StateReader::Impl {
           store_(queue_,
                  nvme::DirectFile(folder_.extents_file(), nvme::OpenMode::open_read_only,
                                   nvme::DirectMode::automatic),
-                 order_, durability_of(folder_.manifest())),
+                 order_, durability_of(folder_.manifest()), folder_.manifest().planes),
           buffer_(detail::MasterReader::buffer_bytes(tiles_at_once)),
           masters_(
               store_, [](Plane, std::uint64_t) { return nullptr; }, cpu_optim::best_isa(),
@@ -49,7 +49,7 @@ class StateReader::Impl {
 
     VerifyReport verify() {
         VerifyReport report;
-        for (const auto plane : all_planes) {
+        for (const auto plane : folder_.manifest().planes) {
             for (std::uint64_t tile = 0; tile < order_.tiles(); tile += tiles_at_once)
                 verify_run(plane,
                            {tile, std::min<std::uint64_t>(order_.tiles(), tile + tiles_at_once)},
@@ -65,7 +65,8 @@ class StateReader::Impl {
   private:
     CommitTable newest_commit() {
         CommitLog log(queue_, folder_.folder(), folder_.manifest().run,
-                      {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size())},
+                      {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size()),
+                       folder_.manifest().planes},
                       CommitLog::Start::open_read_only);
         auto found = log.recover();
         if (!found)

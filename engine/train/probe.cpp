@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "cpu_optim/adamw.h"
+#include "cpu_optim/elementwise.h"
 #include "engine/compute/compute_pool.h"
 #include "engine/train/drive_probe.h"
 #include "nvme/huge_page_arena.h"
@@ -106,8 +106,13 @@ struct UpdatePiece {
     }
 
     [[nodiscard]] std::size_t update(cpu_optim::Isa isa,
-                                     const cpu_optim::AdamWCoefficients& coefficients) const {
-        return cpu_optim::adamw_update(isa, coefficients, {weight, residue, m, v, gradient});
+                                     const cpu_optim::ElementwiseCoefficients& coefficients) const {
+        return cpu_optim::update_run(isa, coefficients,
+                                     {.elements = m.size(),
+                                      .weight = weight.data(),
+                                      .residue = residue.data(),
+                                      .state = {m.data(), v.data()},
+                                      .gradient = gradient.data()});
     }
 };
 
@@ -117,7 +122,8 @@ double probe_update(ComputePool& pool, std::span<std::byte> memory, double limit
         return UpdatePiece(memory.subspan(piece * piece_bytes, piece_bytes));
     };
     pool.for_each(pieces, [&](std::size_t piece) { piece_of(piece).initialise(); });
-    const auto coefficients = cpu_optim::make_coefficients({.learning_rate = 1e-5}, 100, 1.0);
+    const auto coefficients = cpu_optim::make_coefficients(
+        cpu_optim::AdamHyperParameters{.learning_rate = 1e-5}, 100, 1.0);
     const auto pass = [&] {
         pool.for_each(pieces, [&](std::size_t piece) {
             if (piece_of(piece).update(pool.isa(), coefficients) != 0)

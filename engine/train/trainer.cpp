@@ -173,7 +173,7 @@ class Trainer::Impl {
 
     [[nodiscard]] offload::UpdateStep update_step(double learning_rate, double scale) const {
         const auto group = [&](double decay) {
-            return cpu_optim::AdamWHyperParameters{.learning_rate = learning_rate,
+            return cpu_optim::AdamHyperParameters{.learning_rate = learning_rate,
                                                    .beta1 = settings_.beta1,
                                                    .beta2 = settings_.beta2,
                                                    .epsilon = settings_.epsilon,

@@ -16,12 +16,11 @@ namespace spillway::offload::detail {
 namespace {
 
 /// The chunk's planes: resident ones in place, the others in the work buffer behind the masters.
-std::array<std::byte*, all_planes.size()> places(const BootstrapContext& context,
-                                                 std::uint64_t chunk) {
-    std::array<std::byte*, all_planes.size()> data{};
+PerPlane<std::byte*> places(const BootstrapContext& context, std::uint64_t chunk) {
+    PerPlane<std::byte*> data{};
     const auto chunk_tiles = static_cast<std::size_t>(context.plan.chunk_tiles);
     auto* next = context.work.data() + chunk_tiles * tile_elements * sizeof(float);
-    for (const auto plane : all_planes) {
+    for (const auto plane : context.plan.planes) {
         auto* const resident = context.planes.plane(plane, chunk);
         data[index_of(plane)] = resident != nullptr ? resident : next;
         next += chunk_tiles * tile_bytes(plane);
@@ -58,7 +57,7 @@ void split_tile(const BootstrapContext& context, std::uint64_t tile, std::span<c
 void fill_new_run(const BootstrapContext& context, const OffloadEngine::InitialValues& fill) {
     const auto& order = context.store.order();
     auto* const masters = reinterpret_cast<float*>(context.work.data());
-    std::array<std::vector<std::uint64_t>, all_planes.size()> checksums;
+    PerPlane<std::vector<std::uint64_t>> checksums;
     for (std::uint64_t chunk = 0; chunk < context.plan.chunks; ++chunk) {
         const auto tiles = context.plan.chunk_range(chunk, order.tiles());
         const auto data = places(context, chunk);
@@ -73,14 +72,14 @@ void fill_new_run(const BootstrapContext& context, const OffloadEngine::InitialV
             split_tile(context, tiles.begin + index, values, at(Plane::weight), at(Plane::residue));
             std::memset(at(Plane::m), 0, tile_bytes(Plane::m));
             std::memset(at(Plane::v), 0, tile_bytes(Plane::v));
-            for (const auto plane : all_planes)
+            for (const auto plane : context.plan.planes)
                 checksums[index_of(plane)][index] = tile_checksum({at(plane), tile_bytes(plane)});
         });
         PendingIo writes;
-        for (const auto plane : all_planes)
+        for (const auto plane : context.plan.planes)
             writes.append(context.store.write(plane, tiles, data[index_of(plane)]));
         writes.wait();
-        for (const auto plane : all_planes)
+        for (const auto plane : context.plan.planes)
             context.store.wrote(plane, tiles, checksums[index_of(plane)]);
     }
 }
@@ -90,13 +89,13 @@ void load_resident_planes(const BootstrapContext& context) {
     for (std::uint64_t chunk = 0; chunk < context.plan.chunks; ++chunk) {
         const auto tiles = context.plan.chunk_range(chunk, order.tiles());
         PendingIo reads;
-        for (const auto plane : all_planes) {
+        for (const auto plane : context.plan.planes) {
             if (auto* const data = context.planes.plane(plane, chunk))
                 reads.append(context.store.read(plane, tiles, data));
         }
         reads.wait();
         context.threads.for_each(tiles.size(), [&](std::uint64_t index) {
-            for (const auto plane : all_planes) {
+            for (const auto plane : context.plan.planes) {
                 if (const auto* const data = context.planes.plane(plane, chunk))
                     context.store.verify(plane, tiles.begin + index,
                                          {data + index * tile_bytes(plane), tile_bytes(plane)});

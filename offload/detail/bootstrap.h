@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <span>
 
-#include "offload/detail/fused_update.h"
 #include "offload/detail/host_planes.h"
 #include "offload/detail/tile_store.h"
+#include "offload/detail/update_threads.h"
 #include "offload/offload_engine.h"
 
 namespace spillway::offload::detail {
@@ -16,7 +16,7 @@ struct BootstrapContext {
     TileStore& store;
     const HostPlanes& planes;
     const OffloadPlan& plan;
-    FusedUpdate& threads;
+    UpdateThreads& threads;
     std::span<std::byte> work;  ///< bootstrap_bytes(plan)
 };
 

@@ -14,11 +14,9 @@ constexpr std::size_t planes_in_flight = 8;
 
 }  // namespace
 
-Committer::Committer(const Context& context, std::size_t tensors)
-    : context_(context), tensor_steps_(tensors, 0) {}
+Committer::Committer(const Context& context) : context_(context) {}
 
 void Committer::load(const CommitTable& table) {
-    tensor_steps_ = table.tensor_steps;
     last_sequence_ = table.sequence;
     resident_changed_ = false;
 }
@@ -28,12 +26,6 @@ void Committer::before_update() {
         context_.log.mark_dirty();
         dirty_ = true;
     }
-}
-
-void Committer::after_update() {
-    for (auto& steps : tensor_steps_)
-        ++steps;
-    resident_changed_ = true;
 }
 
 PendingIo Committer::write_plane(Plane plane, std::uint64_t chunk,
@@ -63,8 +55,10 @@ void Committer::write_resident_planes() {
         in_flight.pop_front();
     };
     for (std::uint64_t chunk = 0; chunk < context_.plan.chunks; ++chunk) {
-        for (const auto plane : all_planes) {
-            if (context_.planes.plane(plane, chunk) == nullptr)
+        for (const auto plane : context_.plan.planes_of(chunk)) {
+            const bool written_with_weights =
+                plane == Plane::residue && context_.client_weights != nullptr;
+            if (context_.planes.plane(plane, chunk) == nullptr || written_with_weights)
                 continue;
             if (in_flight.size() == planes_in_flight)
                 retire();
@@ -83,13 +77,15 @@ void Committer::commit(const CommitNote& note, std::uint64_t update) {
     if (resident_changed_)
         write_resident_planes();
     resident_changed_ = false;
+    if (context_.client_weights != nullptr)
+        commit_bytes_ += context_.client_weights->write(context_.store);
     context_.store.flush();
 
     CommitTable table;
     table.sequence = last_sequence_ + 1;
     table.iteration = note.iteration;
     table.update = update;
-    table.tensor_steps = tensor_steps_;
+    table.tensor_steps = context_.tensor_steps;
     table.client_state = note.client_state;
     context_.store.describe(table);
     context_.log.commit(table);
@@ -98,9 +94,7 @@ void Committer::commit(const CommitNote& note, std::uint64_t update) {
     last_sequence_ = table.sequence;
     dirty_ = false;
 
-    const CommitTableShape shape{context_.store.order().tiles(),
-                                 static_cast<std::uint32_t>(tensor_steps_.size())};
-    commit_bytes_ += table_capacity_bytes(shape) + 4096;
+    commit_bytes_ += table_capacity_bytes(shape_of(table)) + 4096;
     ++commits_;
     wall_ns_ += static_cast<std::uint64_t>((now_s() - began) * 1e9);
 }

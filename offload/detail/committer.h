@@ -7,13 +7,26 @@
 #include <vector>
 
 #include "offload/commit_log.h"
-#include "offload/detail/fused_update.h"
 #include "offload/detail/host_planes.h"
 #include "offload/detail/tile_store.h"
+#include "offload/detail/update_threads.h"
 #include "offload/offload_engine.h"
 #include "offload/state_folder.h"
 
 namespace spillway::offload::detail {
+
+/// Weights that live in the client's memory and are written by commits alone.
+class ClientWeights {
+  public:
+    ClientWeights() = default;
+    virtual ~ClientWeights() = default;
+    ClientWeights(const ClientWeights&) = delete;
+    ClientWeights& operator=(const ClientWeights&) = delete;
+
+    /// Writes their weight planes, and the residues that no update writes, to the store.
+    /// Returns the bytes written.
+    virtual std::uint64_t write(TileStore& store) = 0;
+};
 
 /// Makes commits: writes what rests in host memory to the copies that the last commit does not
 /// name, flushes, then has the log name the whole. Used by one thread at a time.
@@ -25,23 +38,25 @@ class Committer {
         TileStore& store;
         const HostPlanes& planes;
         const OffloadPlan& plan;
-        FusedUpdate& threads;
+        UpdateThreads& threads;
         Durability durability;
+        const std::vector<std::uint64_t>& tensor_steps;  ///< updates that each tensor has seen
+        ClientWeights* client_weights = nullptr;         ///< null: the store holds the weights
     };
-    Committer(const Context& context, std::size_t tensors);
+    explicit Committer(const Context& context);
 
     /// Takes up where a recovered commit stands.
     void load(const CommitTable& table);
     /// Before the first overwrite of an update: without two copies the newest record becomes dirty.
     void before_update();
-    /// All tensors have seen one more update.
-    void after_update();
+    void after_update() noexcept { resident_changed_ = true; }
     void commit(const CommitNote& note, std::uint64_t update);
     /// Nothing in host memory differs from the drive (after initialisation wrote both).
     void mark_written() noexcept { resident_changed_ = false; }
 
-    [[nodiscard]] const std::vector<std::uint64_t>& tensor_steps() const noexcept {
-        return tensor_steps_;
+    /// Whether a commit writes planes that updates stream too.
+    [[nodiscard]] bool rewrites_planes() const noexcept {
+        return context_.client_weights != nullptr;
     }
     [[nodiscard]] std::uint64_t commit_bytes() const noexcept { return commit_bytes_.load(); }
     [[nodiscard]] std::uint64_t commits() const noexcept { return commits_.load(); }
@@ -54,7 +69,6 @@ class Committer {
     PendingIo write_plane(Plane plane, std::uint64_t chunk, std::vector<std::uint64_t>& checksums);
 
     Context context_;
-    std::vector<std::uint64_t> tensor_steps_;
     std::uint64_t last_sequence_ = 0;  ///< 0: none yet
     bool resident_changed_ = true;
     bool dirty_ = false;

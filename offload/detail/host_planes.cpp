@@ -10,7 +10,7 @@ HostPlanes::HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedge
     };
     std::size_t bytes = 0;
     for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-        for (const auto plane : all_planes)
+        for (const auto plane : plan.planes_of(chunk))
             bytes += plan.resident[index_of(plane)][chunk] != 0
                          ? chunk_tiles(chunk) * tile_bytes(plane)
                          : 0;
@@ -20,14 +20,18 @@ HostPlanes::HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedge
 
     ArenaCutter cutter(arena_.bytes());
     gradients_.resize(plan.chunks, nullptr);
-    for (const auto plane : all_planes)
-        planes_[index_of(plane)].resize(plan.chunks, nullptr);
-    for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-        for (const auto plane : all_planes) {
-            if (plan.resident[index_of(plane)][chunk] != 0)
+    for (auto& chunks : planes_)
+        chunks.resize(plan.chunks, nullptr);
+    // Plane by plane, so that a tensor's part of a plane is one run of memory where all of it is
+    // resident.
+    for (const auto plane : plan.planes) {
+        for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+            if (plan.planes_of(chunk).contains(plane) && plan.resident[index_of(plane)][chunk] != 0)
                 planes_[index_of(plane)][chunk] =
                     cutter.cut(chunk_tiles(chunk) * tile_bytes(plane));
         }
+    }
+    for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
         if (plan.gradient_resident[chunk] != 0)
             gradients_[chunk] =
                 reinterpret_cast<float*>(cutter.cut(chunk_tiles(chunk) * gradient_tile_bytes));

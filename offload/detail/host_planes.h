@@ -29,7 +29,7 @@ class HostPlanes {
 
   private:
     nvme::HugePageArena arena_;
-    std::array<std::vector<std::byte*>, all_planes.size()> planes_;
+    PerPlane<std::vector<std::byte*>> planes_;
     std::vector<float*> gradients_;
 };
 

@@ -107,6 +107,29 @@ std::vector<TensorSpec> parse_tensors(const Json& json) {
     return tensors;
 }
 
+Json plane_names(PlaneSet planes) {
+    auto names = Json::array();
+    for (const auto plane : planes)
+        names.push_back(plane_name(plane));
+    return names;
+}
+
+PlaneSet parse_planes(const Fields& fields) {
+    const auto& json = fields.at("planes");
+    PlaneSet planes;
+    for (std::uint8_t index = 0; index < plane_count; ++index) {
+        if (json.is_array() &&
+            std::ranges::find(json, Json(plane_name(Plane{index}))) != json.end())
+            planes.insert(Plane{index});
+    }
+    if (json != plane_names(planes) || !planes.contains(Plane::weight) ||
+        !planes.contains(Plane::residue))
+        fields.wrong("planes",
+                     "a list that holds \"weight\" and \"residue\", and perhaps \"m\", "
+                     "\"v\" and \"extra\", in that order");
+    return planes;
+}
+
 RunId parse_run(const std::string& text) {
     try {
         return RunId::parse(text);
@@ -136,9 +159,9 @@ Manifest parse_fields(const Json& json, const std::filesystem::path& state_folde
         refuse(fmt::format(
             "its format version is {}; this Spillway reads {}: use the Spillway that wrote it",
             json["format_version"].dump(), format_version));
-    const Fields fields(
-        json, "the manifest",
-        {"format_version", "run", "generation", "durability", "extents", "tensors", "settings"});
+    const Fields fields(json, "the manifest",
+                        {"format_version", "run", "generation", "durability", "extents", "planes",
+                         "tensors", "settings"});
     static_cast<void>(fields.at("format_version"));
     Manifest manifest;
     manifest.run = parse_run(fields.text("run"));
@@ -147,6 +170,7 @@ Manifest parse_fields(const Json& json, const std::filesystem::path& state_folde
     if (manifest.durability != "on" && manifest.durability != "off")
         fields.wrong("durability", "\"on\" or \"off\"");
     manifest.extents_folder = parse_extents(fields.text("extents"), manifest.run, state_folder);
+    manifest.planes = parse_planes(fields);
     manifest.tensors = parse_tensors(fields.at("tensors"));
     if (!fields.at("settings").is_object())
         fields.wrong("settings", "a JSON object");
@@ -171,6 +195,7 @@ std::string manifest_text(const Manifest& manifest, const std::filesystem::path&
               {"generation", manifest.generation},
               {"durability", manifest.durability},
               {"extents", inside ? inner_extents_name : manifest.extents_folder.string()},
+              {"planes", plane_names(manifest.planes)},
               {"tensors", Json::array()},
               {"settings", parse_settings(manifest.client_settings)}};
     for (const auto& tensor : manifest.tensors)

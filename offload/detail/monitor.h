@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -25,6 +26,15 @@ class Monitor {
         changed_.wait(lock, [&] { return poison_ != nullptr || ready(); });
         if (poison_)
             std::rethrow_exception(poison_);
+    }
+    /// As wait(), but for `limit` at most: whether it became ready.
+    template <typename Ready>
+    [[nodiscard]] bool wait_for(Lock& lock, std::chrono::milliseconds limit, Ready ready) {
+        const bool done =
+            changed_.wait_for(lock, limit, [&] { return poison_ != nullptr || ready(); });
+        if (poison_)
+            std::rethrow_exception(poison_);
+        return done;
     }
     void notify() { changed_.notify_all(); }
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/tile_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,8 +30,8 @@ void PendingIo::wait() {
     tickets_.clear();
 }
 
-ExtentLayout::ExtentLayout(std::uint64_t tiles, Durability durability) noexcept {
-    for (const auto plane : all_planes) {
+ExtentLayout::ExtentLayout(std::uint64_t tiles, Durability durability, PlaneSet planes) noexcept {
+    for (const auto plane : planes) {
         auto& bases = bases_[index_of(plane)];
         bases[0] = total_bytes_;
         total_bytes_ += tiles * tile_bytes(plane);
@@ -40,14 +41,15 @@ ExtentLayout::ExtentLayout(std::uint64_t tiles, Durability durability) noexcept 
     }
 }
 
-TileStore::TileStore(nvme::IoQueue& queue, nvme::DirectFile extents, const ElementOrder& order,
-                     Durability durability)
+TileStore::TileStore(nvme::IoQueue& queue, std::optional<nvme::DirectFile> extents,
+                     const ElementOrder& order, Durability durability, PlaneSet planes)
     : queue_(queue),
       extents_(std::move(extents)),
       order_(order),
-      layout_(order.tiles(), durability),
-      durability_(durability) {
-    for (const auto plane : all_planes) {
+      layout_(order.tiles(), durability, planes),
+      durability_(durability),
+      planes_(planes) {
+    for (const auto plane : planes) {
         newest_[index_of(plane)].copies.resize(order.tiles());
         newest_[index_of(plane)].checksums.resize(order.tiles());
         committed_copies_[index_of(plane)].resize(order.tiles(), 1);
@@ -78,7 +80,7 @@ PendingIo TileStore::read(Plane plane, TileRange tiles, std::byte* into) {
     return for_each_run(
         tiles, [&](std::uint64_t tile) { return unsigned{copies[tile]}; },
         [&](unsigned copy, TileRange run) {
-            return nvme::IoRequest::make_read(extents_,
+            return nvme::IoRequest::make_read(*extents_,
                                               layout_.offset_bytes(plane, copy, run.begin),
                                               {into + (run.begin - tiles.begin) * tile_bytes(plane),
                                                run.size() * tile_bytes(plane)});
@@ -90,7 +92,7 @@ PendingIo TileStore::write(Plane plane, TileRange tiles, const std::byte* from) 
         tiles, [&](std::uint64_t tile) { return target_copy(plane, tile); },
         [&](unsigned copy, TileRange run) {
             return nvme::IoRequest::make_write(
-                extents_, layout_.offset_bytes(plane, copy, run.begin),
+                *extents_, layout_.offset_bytes(plane, copy, run.begin),
                 {from + (run.begin - tiles.begin) * tile_bytes(plane),
                  run.size() * tile_bytes(plane)});
         });
@@ -114,7 +116,7 @@ void TileStore::verify(Plane plane, std::uint64_t tile, std::span<const std::byt
     throw IntegrityError(fmt::format(
         "{}: plane {}, tile {} read from {} at offset {} has checksum {:016x} and should have "
         "{:016x}; {}",
-        tensors_of_tile(order_, tile), plane_name(plane), tile, extents_.path().string(),
+        tensors_of_tile(order_, tile), plane_name(plane), tile, extents_->path().string(),
         layout_.offset_bytes(plane, copy, tile), found, table.checksums[tile],
         committed ? "this is the copy that the last commit names: these elements are lost, and "
                     "with them the run; "
@@ -123,28 +125,37 @@ void TileStore::verify(Plane plane, std::uint64_t tile, std::span<const std::byt
                     "from that commit"));
 }
 
+void TileStore::assume_zeros() {
+    const std::vector<std::byte> zeros(tile_bytes(Plane::m));
+    for (const auto plane : planes_) {
+        const auto checksum = tile_checksum({zeros.data(), tile_bytes(plane)});
+        std::ranges::fill(newest_[index_of(plane)].checksums, checksum);
+    }
+}
+
 void TileStore::load(const CommitTable& table) {
-    for (const auto plane : all_planes) {
+    for (const auto plane : planes_) {
         newest_[index_of(plane)] = table.planes[index_of(plane)];
         committed_copies_[index_of(plane)] = table.planes[index_of(plane)].copies;
     }
 }
 
 void TileStore::describe(CommitTable& table) const {
+    table.stored = planes_;
     table.planes = newest_;
 }
 
 void TileStore::mark_committed() {
-    for (const auto plane : all_planes)
+    for (const auto plane : planes_)
         committed_copies_[index_of(plane)] = newest_[index_of(plane)].copies;
 }
 
 void TileStore::flush() {
-    queue_.submit(nvme::IoRequest::make_flush(extents_)).wait().throw_if_error();
+    queue_.submit(nvme::IoRequest::make_flush(*extents_)).wait().throw_if_error();
 }
 
-std::size_t tile_store_bytes(std::uint64_t tiles) noexcept {
-    return static_cast<std::size_t>(tiles) * all_planes.size() * (1 + 8 + 1);
+std::size_t tile_store_bytes(std::uint64_t tiles, PlaneSet planes) noexcept {
+    return static_cast<std::size_t>(tiles) * planes.size() * (1 + 8 + 1);
 }
 
 std::string tensors_of_tile(const ElementOrder& order, std::uint64_t tile) {

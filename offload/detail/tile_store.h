@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -42,7 +43,7 @@ class PendingIo {
 /// tiles of a plane's copy is one run of bytes, whatever the chunk size.
 class ExtentLayout {
   public:
-    ExtentLayout(std::uint64_t tiles, Durability durability) noexcept;
+    ExtentLayout(std::uint64_t tiles, Durability durability, PlaneSet planes) noexcept;
     [[nodiscard]] std::uint64_t offset_bytes(Plane plane, unsigned copy,
                                              std::uint64_t tile) const noexcept {
         return bases_[index_of(plane)][copy] + tile * tile_bytes(plane);
@@ -50,7 +51,7 @@ class ExtentLayout {
     [[nodiscard]] std::uint64_t total_bytes() const noexcept { return total_bytes_; }
 
   private:
-    std::array<std::array<std::uint64_t, 2>, all_planes.size()> bases_{};
+    PerPlane<std::array<std::uint64_t, 2>> bases_{};
     std::uint64_t total_bytes_ = 0;
 };
 
@@ -59,8 +60,9 @@ class ExtentLayout {
 /// Thread-safe for calls on different tiles; the caller orders those on the same tile.
 class TileStore {
   public:
-    TileStore(nvme::IoQueue& queue, nvme::DirectFile extents, const ElementOrder& order,
-              Durability durability);
+    /// Without `extents` nothing may be read, written or flushed: all planes live in host memory.
+    TileStore(nvme::IoQueue& queue, std::optional<nvme::DirectFile> extents,
+              const ElementOrder& order, Durability durability, PlaneSet planes);
 
     /// Starts reading the newest copies of `tiles` into `into` (tiles.size() * tile_bytes(plane)
     /// bytes).
@@ -73,6 +75,8 @@ class TileStore {
     /// Throws IntegrityError unless `data` is what was stored last.
     void verify(Plane plane, std::uint64_t tile, std::span<const std::byte> data) const;
 
+    /// Nothing was written yet: every tile reads as zeros.
+    void assume_zeros();
     void load(const CommitTable& table);
     /// Copies and checksums of the newest state, for a commit.
     void describe(CommitTable& table) const;
@@ -81,6 +85,7 @@ class TileStore {
     void flush();
 
     [[nodiscard]] const ElementOrder& order() const noexcept { return order_; }
+    [[nodiscard]] PlaneSet planes() const noexcept { return planes_; }
 
   private:
     template <typename CopyOf, typename Start>
@@ -88,16 +93,17 @@ class TileStore {
     [[nodiscard]] unsigned target_copy(Plane plane, std::uint64_t tile) const noexcept;
 
     nvme::IoQueue& queue_;
-    nvme::DirectFile extents_;
+    std::optional<nvme::DirectFile> extents_;
     const ElementOrder& order_;
     ExtentLayout layout_;
     Durability durability_;
-    std::array<PlaneTable, all_planes.size()> newest_;
-    std::array<std::vector<std::uint8_t>, all_planes.size()> committed_copies_;
+    PlaneSet planes_;
+    PerPlane<PlaneTable> newest_;
+    PerPlane<std::vector<std::uint8_t>> committed_copies_;
 };
 
 /// What the tables of a store take in host memory.
-[[nodiscard]] std::size_t tile_store_bytes(std::uint64_t tiles) noexcept;
+[[nodiscard]] std::size_t tile_store_bytes(std::uint64_t tiles, PlaneSet planes) noexcept;
 
 /// "tensor 'a' .. 'b'" or "tensor 'a'": for messages.
 [[nodiscard]] std::string tensors_of_tile(const ElementOrder& order, std::uint64_t tile);

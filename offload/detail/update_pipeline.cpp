@@ -13,21 +13,21 @@ UpdatePipeline::UpdatePipeline(const Context& context, std::vector<std::uint64_t
       slots_(context.plan.pipeline_slots),
       thread_(context.monitor) {
     const auto chunk_tiles = static_cast<std::size_t>(context_.plan.chunk_tiles);
-    std::array<bool, all_planes.size()> any_staged{};
+    PerPlane<bool> any_staged{};
     bool any_spilled = false;
     for (std::uint64_t chunk = 0; chunk < context_.plan.chunks; ++chunk) {
-        for (const auto plane : all_planes)
+        for (const auto plane : context_.plan.planes_of(chunk))
             any_staged[index_of(plane)] |= staged(plane, chunk);
         any_spilled |= context_.spill != nullptr && context_.planes.gradient(chunk) == nullptr;
     }
     std::size_t slot_bytes = any_spilled ? chunk_tiles * gradient_tile_bytes : 0;
-    for (const auto plane : all_planes)
+    for (const auto plane : context_.plan.planes)
         slot_bytes += any_staged[index_of(plane)] ? chunk_tiles * tile_bytes(plane) : 0;
     arena_ = ledger.arena("update staging", slots_.size() * slot_bytes);
     ArenaCutter cutter(arena_.bytes());
     for (std::size_t index = slots_.size(); index-- > 0;) {
         auto& slot = slots_[index];
-        for (const auto plane : all_planes) {
+        for (const auto plane : context_.plan.planes) {
             slot.checksums[index_of(plane)].resize(chunk_tiles);
             if (any_staged[index_of(plane)])
                 slot.buffers[index_of(plane)] = cutter.cut(chunk_tiles * tile_bytes(plane));
@@ -49,9 +49,9 @@ void UpdatePipeline::start() {
     context_.monitor.notify();
 }
 
-void UpdatePipeline::begin_update(UpdateCoefficients coefficients, std::uint64_t version) {
+void UpdatePipeline::begin_update(std::unique_ptr<ChunkUpdate> update, std::uint64_t version) {
     const auto lock = context_.monitor.lock();
-    commands_.emplace_back(Update{std::move(coefficients), version});
+    commands_.emplace_back(Update{std::move(update), version});
     updating_ = true;
     context_.monitor.notify();
 }
@@ -62,6 +62,15 @@ void UpdatePipeline::request_commit(CommitNote note, std::uint64_t version) {
     context_.monitor.notify();
 }
 
+void UpdatePipeline::edit(std::function<void()> edit) {
+    {
+        const auto lock = context_.monitor.lock();
+        commands_.emplace_back(std::move(edit));
+        context_.monitor.notify();
+    }
+    wait_idle();
+}
+
 void UpdatePipeline::wait_updated() {
     auto lock = context_.monitor.lock();
     context_.monitor.wait(lock, [&] { return !updating_; });
@@ -70,6 +79,11 @@ void UpdatePipeline::wait_updated() {
 void UpdatePipeline::wait_idle() {
     auto lock = context_.monitor.lock();
     context_.monitor.wait(lock, [&] { return commands_.empty() && !busy_; });
+}
+
+bool UpdatePipeline::wait_idle(std::chrono::milliseconds limit) {
+    auto lock = context_.monitor.lock();
+    return context_.monitor.wait_for(lock, limit, [&] { return commands_.empty() && !busy_; });
 }
 
 std::optional<UpdatePipeline::Command> UpdatePipeline::next_command() {
@@ -95,7 +109,15 @@ void UpdatePipeline::run() {
     read_ahead();
     while (const auto command = next_command()) {
         if (const auto* const commit = std::get_if<Commit>(&*command)) {
-            context_.committer.commit(commit->note, commit->version);
+            if (context_.committer->rewrites_planes())
+                forget_read_ahead();
+            context_.committer->commit(commit->note, commit->version);
+            read_ahead();
+            continue;
+        }
+        if (const auto* const edit = std::get_if<Edit>(&*command)) {
+            forget_read_ahead();
+            (*edit)();
             continue;
         }
         execute(std::get<Update>(*command));
@@ -111,13 +133,23 @@ void UpdatePipeline::read_ahead() {
         auto& slot = slots_[index];
         slot.chunk = chunk_order_[next_read_++];
         slot.gradient_asked = false;
-        for (const auto plane : all_planes) {
+        for (const auto plane : context_.plan.planes_of(slot.chunk)) {
             if (staged(plane, slot.chunk))
                 slot.reads.append(context_.store.read(plane, tiles_of(slot.chunk),
                                                       slot.buffers[index_of(plane)]));
         }
         read_slots_.push_back(index);
     }
+}
+
+/// The next update reads anew.
+void UpdatePipeline::forget_read_ahead() {
+    for (const auto index : read_slots_) {
+        slots_[index].reads.wait();
+        free_slots_.push_back(index);
+    }
+    read_slots_.clear();
+    next_read_ = 0;
 }
 
 /// Spilled gradients can be read once all of them are known to be there.
@@ -134,7 +166,7 @@ void UpdatePipeline::ask_for_gradients() {
 
 void UpdatePipeline::execute(const Update& update) {
     const auto began = now_s();
-    context_.committer.before_update();
+    update.work->begin();
     for (std::size_t done = 0; done < chunk_order_.size(); ++done) {
         retire_finished_writes();
         read_ahead();
@@ -145,57 +177,66 @@ void UpdatePipeline::execute(const Update& update) {
         ask_for_gradients();
         const auto index = read_slots_.front();
         read_slots_.pop_front();
-        update_chunk(slots_[index], update);
-        write_back(index);
+        process(index, update);
     }
     while (!writing_slots_.empty())
         retire_oldest_write();
     next_read_ = 0;
-    context_.committer.after_update();
+    update.work->end();
     wall_ns_ += static_cast<std::uint64_t>((now_s() - began) * 1e9);
     const auto lock = context_.monitor.lock();
     updating_ = false;
     context_.monitor.notify();
 }
 
-void UpdatePipeline::update_chunk(Slot& slot, const Update& update) {
+void UpdatePipeline::process(std::size_t index, const Update& update) {
+    auto& slot = slots_[index];
+    bool has_gradients = false;
     {
         const StallTimer timer(context_.update_time, StallCause::link);
-        context_.gradients.wait_complete(slot.chunk);
+        has_gradients = update.work->wait_for_gradients(slot.chunk);
     }
     {
         const StallTimer timer(context_.update_time, StallCause::nvme_read);
         slot.reads.wait();
         slot.gradient_read.wait();
     }
+    context_.board.move(slot.chunk, ChunkState::updating);
+    if (!has_gradients) {
+        context_.board.publish(slot.chunk, update.version);
+        free_slots_.push_back(index);
+        return;
+    }
+    update_chunk(slot, update);
+    write_back(index);
+}
+
+void UpdatePipeline::update_chunk(Slot& slot, const Update& update) {
     const StallTimer timer(context_.update_time, StallCause::cpu);
     ChunkPlanes chunk;
+    chunk.planes = context_.plan.planes_of(slot.chunk);
     chunk.tiles = tiles_of(slot.chunk);
-    for (const auto plane : all_planes) {
+    for (const auto plane : chunk.planes) {
         const auto i = index_of(plane);
         chunk.on_drive[i] = staged(plane, slot.chunk);
         chunk.data[i] =
             chunk.on_drive[i] ? slot.buffers[i] : context_.planes.plane(plane, slot.chunk);
         chunk.checksums[i] = slot.checksums[i];
     }
-    chunk.gradient_was_spilled = slot.gradient_asked;
-    chunk.gradient = slot.gradient_asked ? reinterpret_cast<const float*>(slot.gradient)
-                                         : context_.gradients.in_memory(slot.chunk);
-    context_.board.move(slot.chunk, ChunkState::updating);
-    context_.update.run(chunk, update.coefficients);
-    context_.gradients.consumed(slot.chunk);
+    chunk.spilled_gradient = slot.gradient_asked ? slot.gradient : nullptr;
+    update.work->update(slot.chunk, chunk);
     slot.version = update.version;
 }
 
 void UpdatePipeline::write_back(std::size_t index) {
     auto& slot = slots_[index];
-    for (const auto plane : all_planes) {
+    for (const auto plane : context_.plan.planes_of(slot.chunk)) {
         if (staged(plane, slot.chunk))
             slot.writes.append(
                 context_.store.write(plane, tiles_of(slot.chunk), slot.buffers[index_of(plane)]));
     }
-    // Weights in host memory are ready for the next pass now; on the drive once they are written.
-    if (!staged(Plane::weight, slot.chunk) && !staged(Plane::residue, slot.chunk))
+    // Weights in memory are ready for the next pass now; on the drive once they are written.
+    if (!weights_staged(slot.chunk))
         context_.board.publish(slot.chunk, slot.version);
     else
         context_.board.move(slot.chunk, ChunkState::writing_back);
@@ -210,11 +251,11 @@ void UpdatePipeline::retire_oldest_write() {
         const StallTimer timer(context_.update_time, StallCause::nvme_write);
         slot.writes.wait();
     }
-    for (const auto plane : all_planes) {
+    for (const auto plane : context_.plan.planes_of(slot.chunk)) {
         if (staged(plane, slot.chunk))
             context_.store.wrote(plane, tiles_of(slot.chunk), slot.checksums[index_of(plane)]);
     }
-    if (staged(Plane::weight, slot.chunk) || staged(Plane::residue, slot.chunk))
+    if (weights_staged(slot.chunk))
         context_.board.publish(slot.chunk, slot.version);
     free_slots_.push_back(index);
 }

@@ -4,9 +4,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -14,10 +16,9 @@
 
 #include "nvme/huge_page_arena.h"
 #include "offload/detail/chunk_board.h"
+#include "offload/detail/chunk_update.h"
 #include "offload/detail/committer.h"
 #include "offload/detail/engine_thread.h"
-#include "offload/detail/fused_update.h"
-#include "offload/detail/gradient_collector.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/host_planes.h"
 #include "offload/detail/memory_ledger.h"
@@ -40,10 +41,8 @@ class UpdatePipeline {
         const HostPlanes& planes;
         const OffloadPlan& plan;
         const ElementOrder& order;
-        GradientCollector& gradients;
-        GradientSpill* spill;  ///< null when gradients pass straight on
-        Committer& committer;
-        FusedUpdate& update;
+        GradientSpill* spill;  ///< null when no gradient waits on the drive
+        Committer* committer;  ///< null when nothing is ever committed
         StallTotals& update_time;
     };
     /// `chunk_order`: the order in which chunks are updated.
@@ -55,11 +54,15 @@ class UpdatePipeline {
 
     /// Starts reading ahead; the stored state must be there.
     void start();
-    void begin_update(UpdateCoefficients coefficients, std::uint64_t version);
+    void begin_update(std::unique_ptr<ChunkUpdate> update, std::uint64_t version);
     void request_commit(CommitNote note, std::uint64_t version);
+    /// Runs `edit` on the pipeline's thread with no I/O of its own under way: what was read ahead
+    /// is forgotten, so `edit` may change what is stored. Returns when it is done.
+    void edit(std::function<void()> edit);
     /// Blocks until no update (a commit may still run), or nothing at all, is under way.
     void wait_updated();
     void wait_idle();
+    [[nodiscard]] bool wait_idle(std::chrono::milliseconds limit);
 
     [[nodiscard]] double wall_s() const noexcept {
         return static_cast<double>(wall_ns_.load()) * 1e-9;
@@ -67,7 +70,7 @@ class UpdatePipeline {
 
   private:
     struct Slot {
-        std::array<std::byte*, all_planes.size()> buffers{};
+        PerPlane<std::byte*> buffers{};
         std::byte* gradient = nullptr;
         std::uint64_t chunk = 0;
         PendingIo reads;
@@ -75,29 +78,37 @@ class UpdatePipeline {
         bool gradient_asked = false;
         PendingIo writes;
         std::uint64_t version = 0;
-        std::array<std::vector<std::uint64_t>, all_planes.size()> checksums;
+        PerPlane<std::vector<std::uint64_t>> checksums;
     };
     struct Update {
-        UpdateCoefficients coefficients;
+        std::unique_ptr<ChunkUpdate> work;
         std::uint64_t version = 0;
     };
     struct Commit {
         CommitNote note;
         std::uint64_t version = 0;
     };
-    using Command = std::variant<Update, Commit>;
+    using Edit = std::function<void()>;
+    using Command = std::variant<Update, Commit, Edit>;
 
     void run();
     std::optional<Command> next_command();
     void execute(const Update& update);
     void read_ahead();
+    void forget_read_ahead();
     void ask_for_gradients();
+    void process(std::size_t index, const Update& update);
     void update_chunk(Slot& slot, const Update& update);
     void write_back(std::size_t index);
     void retire_oldest_write();
     void retire_finished_writes();
     [[nodiscard]] bool staged(Plane plane, std::uint64_t chunk) const noexcept {
         return context_.planes.plane(plane, chunk) == nullptr;
+    }
+    /// Weights that the engine owns, in part or whole on the drive.
+    [[nodiscard]] bool weights_staged(std::uint64_t chunk) const noexcept {
+        return context_.plan.planes.contains(Plane::weight) &&
+               (staged(Plane::weight, chunk) || staged(Plane::residue, chunk));
     }
     [[nodiscard]] TileRange tiles_of(std::uint64_t chunk) const noexcept {
         return context_.plan.chunk_range(chunk, context_.order.tiles());

@@ -10,6 +10,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "cpu_optim/float_formats.h"
 #include "tests/cpu_optim/guarded_buffer.h"
 #include "tests/cpu_optim/sample_values.h"
 
@@ -67,6 +68,53 @@ TEMPLATE_TEST_CASE_SIG("a scan has the bits of its definition for any length and
             require_equal(scan_gradient(isa, tile.span()), scan_by_definition(tile.span()));
             REQUIRE(tile.unharmed());
         }
+}
+
+TEMPLATE_TEST_CASE_SIG("a scan of 16-bit gradients has the bits of the scan of their fp32 values",
+                       "", ((Isa isa), isa), Isa::scalar, Isa::avx2, Isa::avx512) {
+    if (!testing::runs_or_skips(isa))
+        return;
+    for (const auto type : {GradientType::bf16, GradientType::fp16})
+        for (const std::size_t length : testing::awkward_lengths())
+            for (const Placement placement : testing::every_placement) {
+                CAPTURE(type, length, placement);
+                const GuardedBuffer<std::uint16_t> tile(length, placement);
+                std::vector<float> widened(length);
+                // Without a non-finite value the bits of the sum say more.
+                const std::uint64_t finite_only = length % 2;
+                for (std::size_t i = 0; i < length; ++i) {
+                    auto half = static_cast<std::uint16_t>(testing::sample_bits(7, i));
+                    if (finite_only != 0)
+                        half &= 0xBFFFu;
+                    tile.span()[i] = half;
+                    widened[i] = type == GradientType::bf16 ? from_bf16(half) : from_fp16(half);
+                }
+                const auto found = scan_gradient(isa, tile.span().data(), type, length);
+                require_equal(found, scan_by_definition(widened));
+                REQUIRE(tile.unharmed());
+            }
+}
+
+TEMPLATE_TEST_CASE_SIG(
+    "all 65536 values of a 16-bit type are squared as the fp32 value they stand for", "",
+    ((Isa isa), isa), Isa::scalar, Isa::avx2, Isa::avx512) {
+    if (!testing::runs_or_skips(isa))
+        return;
+    for (const auto type : {GradientType::bf16, GradientType::fp16}) {
+        std::size_t faults = 0;
+        std::vector<std::uint16_t> row(16);
+        for (unsigned bits = 0; bits <= 0xFFFF; ++bits) {
+            row[bits % row.size()] = static_cast<std::uint16_t>(bits);
+            const double x = type == GradientType::bf16 ? from_bf16(row[bits % row.size()])
+                                                        : from_fp16(row[bits % row.size()]);
+            const auto scan = scan_gradient(isa, row.data(), type, row.size());
+            faults += bits_of(scan.sum_of_squares) == bits_of(x * x) ? 0u : 1u;
+            faults += scan.nonfinite == (std::isfinite(x) ? 0u : 1u) ? 0u : 1u;
+            row[bits % row.size()] = 0;
+        }
+        CAPTURE(type);
+        REQUIRE(faults == 0);
+    }
 }
 
 TEMPLATE_TEST_CASE_SIG("a million gradients of 300 have the norm 3.0e5", "", ((Isa isa), isa),

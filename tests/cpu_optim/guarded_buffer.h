@@ -23,8 +23,8 @@ enum class Placement {
     at_second_guard,  ///< the last element ends at the guard page
 };
 
-constexpr std::array every_placement{Placement::at_first_guard, Placement::one_past_guard,
-                                     Placement::at_second_guard};
+inline constexpr std::array every_placement{Placement::at_first_guard, Placement::one_past_guard,
+                                            Placement::at_second_guard};
 
 /// `elements` of T between guard pages. An access beyond them is a fault or, within a page, damage
 /// that unharmed() finds.

@@ -47,7 +47,7 @@ inline float sample_magnitude(std::uint64_t stream, std::uint64_t n, double smal
 }
 
 /// Zeros, subnormals, extremes, infinities, quiet and signalling NaNs with payloads, both signs.
-constexpr std::array<std::uint32_t, 20> awkward_bits{
+inline constexpr std::array<std::uint32_t, 20> awkward_bits{
     0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007FFFFF, 0x807FFFFF, 0x00800000,
     0x80800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F7F8000, 0x7F7F7FFF, 0x7F800000, 0xFF800000,
     0x7F800001, 0xFF800001, 0x7FC00000, 0xFFC12345, 0x7FFFFFFF, 0xFFFFFFFF};

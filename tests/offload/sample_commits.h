@@ -31,7 +31,9 @@ inline offload::CommitTable sample_table(std::uint64_t sequence,
     for (std::uint64_t tensor = 0; tensor < shape.tensors; ++tensor)
         table.tensor_steps.push_back(1000 * sequence + tensor);
     std::uint64_t next = sequence << 32U;
-    for (auto& plane : table.planes) {
+    table.stored = shape.planes;
+    for (const auto id : shape.planes) {
+        auto& plane = table.planes[offload::index_of(id)];
         for (std::uint64_t tile = 0; tile < shape.tiles; ++tile) {
             plane.copies.push_back(static_cast<std::uint8_t>((tile + sequence) % 2));
             plane.checksums.push_back(next++);
@@ -46,8 +48,9 @@ inline bool same(const offload::CommitTable& a, const offload::CommitTable& b) {
         if (a.planes[plane].copies != b.planes[plane].copies ||
             a.planes[plane].checksums != b.planes[plane].checksums)
             return false;
-    return a.sequence == b.sequence && a.iteration == b.iteration && a.update == b.update &&
-           a.tensor_steps == b.tensor_steps && a.client_state == b.client_state;
+    return a.stored == b.stored && a.sequence == b.sequence && a.iteration == b.iteration &&
+           a.update == b.update && a.tensor_steps == b.tensor_steps &&
+           a.client_state == b.client_state;
 }
 
 /// A queue onto the real drive.

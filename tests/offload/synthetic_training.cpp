@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "cpu_optim/elementwise_reference.h"
 #include "cpu_optim/gradient_scan.h"
 
 namespace spillway::testing {
@@ -14,8 +15,8 @@ namespace {
 
 using namespace spillway::offload;
 
-const cpu_optim::AdamWHyperParameters decayed{3e-2, 0.9, 0.95, 1e-8, 0.1};
-const cpu_optim::AdamWHyperParameters not_decayed{1e-2, 0.9, 0.95, 1e-8, 0.0};
+const cpu_optim::AdamHyperParameters decayed{3e-2, 0.9, 0.95, 1e-8, 0.1};
+const cpu_optim::AdamHyperParameters not_decayed{1e-2, 0.9, 0.95, 1e-8, 0.0};
 
 float unit_hash(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
     auto x = a * 0x9E3779B97F4A7C15u + b * 0xBF58476D1CE4E5B9u + c * 0x94D049BB133111EBu;
@@ -230,7 +231,7 @@ std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
                                        const std::vector<std::uint64_t>& nonfinite_iterations) {
     const ElementOrder order(synthetic_model().tensors);
     const auto padded = order.tiles() * tile_elements;
-    std::vector<cpu_optim::AdamWElement> state(padded, {0, 0, 0});
+    std::vector<cpu_optim::ElementwiseElement> state(padded);
     std::vector<float> gradient(padded, 0.0f);
     const auto for_each_element = [&](const auto& body) {
         for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor) {
@@ -264,8 +265,9 @@ std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
         };
         const std::array coefficients{coefficients_of(0), coefficients_of(1)};
         for_each_element([&](TensorId tensor, std::uint64_t, std::uint64_t at) {
-            state[at] = cpu_optim::adamw_reference(coefficients[order.tensors()[tensor].group],
-                                                   state[at], gradient[at]);
+            const auto& rule = coefficients[order.tensors()[tensor].group].rule;
+            state[at] = cpu_optim::updated(std::get<cpu_optim::AdamCoefficients>(rule), state[at],
+                                           gradient[at]);
         });
     }
     std::vector<float> masters;

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "cpu_optim/elementwise_coefficients.h"
+
+#include <cmath>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "cpu_optim/elementwise.h"
+
+namespace spillway::cpu_optim {
+namespace {
+
+double power(double base, std::uint64_t exponent) {
+    double result = 1;
+    for (; exponent != 0; exponent >>= 1) {
+        if ((exponent & 1) != 0)
+            result *= base;
+        base *= base;
+    }
+    return result;
+}
+
+/// Refuses and narrows in the name of one optimizer.
+class Checker {
+  public:
+    explicit Checker(std::string_view optimizer) : optimizer_{optimizer} {}
+
+    void finite(std::string_view field, double value) const {
+        if (!std::isfinite(value))
+            refuse(field, value, "must be a finite number");
+    }
+    void not_negative(std::string_view field, double value) const {
+        if (!std::isfinite(value) || value < 0)
+            refuse(field, value, "must be a finite number, 0 or more");
+    }
+    void beta(std::string_view field, double value) const {
+        if (!(value >= 0 && value < 1))
+            refuse(field, value, "must be at least 0 and below 1");
+    }
+    [[nodiscard]] float narrow(std::string_view field, double value) const {
+        const auto narrowed = static_cast<float>(value);
+        if (!std::isfinite(narrowed))
+            throw std::invalid_argument(
+                fmt::format("{}: {} comes to {}, more than a float holds: lower the "
+                            "hyper-parameters behind it",
+                            optimizer_, field, value));
+        return narrowed;
+    }
+    [[noreturn]] void refuse(std::string_view field, double value, std::string_view allowed) const {
+        throw std::invalid_argument(
+            fmt::format("{}: {} is {} and {}", optimizer_, field, value, allowed));
+    }
+
+  private:
+    std::string_view optimizer_;
+};
+
+void check_fields(const Checker& checker, const AdamHyperParameters& hyper) {
+    checker.not_negative("learning_rate", hyper.learning_rate);
+    checker.not_negative("epsilon", hyper.epsilon);
+    checker.not_negative("weight_decay", hyper.weight_decay);
+    checker.beta("beta1", hyper.beta1);
+    checker.beta("beta2", hyper.beta2);
+}
+
+void check_fields(const Checker& checker, const SgdHyperParameters& hyper) {
+    checker.not_negative("learning_rate", hyper.learning_rate);
+    checker.not_negative("momentum", hyper.momentum);
+    checker.finite("dampening", hyper.dampening);
+    checker.not_negative("weight_decay", hyper.weight_decay);
+    if (hyper.nesterov == Nesterov::off)
+        return;
+    if (hyper.momentum == 0)
+        checker.refuse("momentum", hyper.momentum, "must be more than 0 with nesterov");
+    if (hyper.dampening != 0)
+        checker.refuse("dampening", hyper.dampening, "must be 0 with nesterov");
+}
+
+void check_fields(const Checker& checker, const AdagradHyperParameters& hyper) {
+    checker.not_negative("learning_rate", hyper.learning_rate);
+    checker.not_negative("learning_rate_decay", hyper.learning_rate_decay);
+    checker.not_negative("weight_decay", hyper.weight_decay);
+    checker.not_negative("initial_accumulator_value", hyper.initial_accumulator_value);
+    checker.not_negative("epsilon", hyper.epsilon);
+}
+
+void check_fields(const Checker& checker, const LionHyperParameters& hyper) {
+    checker.not_negative("learning_rate", hyper.learning_rate);
+    checker.not_negative("weight_decay", hyper.weight_decay);
+    checker.beta("beta1", hyper.beta1);
+    checker.beta("beta2", hyper.beta2);
+}
+
+void check_fields(const Checker& checker, const RmspropHyperParameters& hyper) {
+    checker.not_negative("learning_rate", hyper.learning_rate);
+    checker.not_negative("alpha", hyper.alpha);
+    checker.not_negative("epsilon", hyper.epsilon);
+    checker.not_negative("weight_decay", hyper.weight_decay);
+    checker.not_negative("momentum", hyper.momentum);
+}
+
+constexpr Term term(bool is_on) {
+    return is_on ? Term::on : Term::off;
+}
+
+/// What a rule's coefficients depend on beside its hyper-parameters.
+struct Step {
+    std::uint64_t number;
+    double gradient_scale;
+};
+
+/// Negating is exact, so a maximised objective costs no operation of its own.
+float signed_scale(const Checker& checker, Objective objective, double gradient_scale) {
+    const float scale = checker.narrow("gradient_scale", gradient_scale);
+    return objective == Objective::maximise ? -scale : scale;
+}
+
+AdamCoefficients derive(const Checker& checker, const AdamHyperParameters& hyper,
+                        const Step& step) {
+    const double bias_correction1 = 1 - power(hyper.beta1, step.number);
+    const double bias_correction2 = 1 - power(hyper.beta2, step.number);
+    const bool is_decoupled = hyper.decay == WeightDecay::decoupled;
+    const double decay = is_decoupled ? hyper.learning_rate * hyper.weight_decay : 0;
+    return {
+        .gradient_scale = signed_scale(checker, hyper.objective, step.gradient_scale),
+        .decoupled_decay = term(is_decoupled),
+        .decay = checker.narrow("learning_rate * weight_decay", decay),
+        .l2 = checker.narrow("weight_decay", is_decoupled ? 0 : hyper.weight_decay),
+        .one_minus_beta1 = checker.narrow("1 - beta1", 1 - hyper.beta1),
+        .beta2 = checker.narrow("beta2", hyper.beta2),
+        .one_minus_beta2 = checker.narrow("1 - beta2", 1 - hyper.beta2),
+        .inv_sqrt_bias_correction2 =
+            checker.narrow("1 / sqrt(1 - beta2^step)", 1 / std::sqrt(bias_correction2)),
+        .epsilon = checker.narrow("epsilon", hyper.epsilon),
+        .step_size = checker.narrow("learning_rate / (1 - beta1^step)",
+                                    hyper.learning_rate / bias_correction1),
+        .amsgrad = term(hyper.amsgrad == Amsgrad::on),
+    };
+}
+
+SgdCoefficients derive(const Checker& checker, const SgdHyperParameters& hyper, const Step& step) {
+    const MomentumBuffer buffer = hyper.momentum == 0 ? MomentumBuffer::none
+                                  : step.number == 1  ? MomentumBuffer::starts
+                                                      : MomentumBuffer::continues;
+    return {
+        .gradient_scale = signed_scale(checker, hyper.objective, step.gradient_scale),
+        .l2 = checker.narrow("weight_decay", hyper.weight_decay),
+        .buffer = buffer,
+        .momentum = checker.narrow("momentum", hyper.momentum),
+        .one_minus_dampening = checker.narrow("1 - dampening", 1 - hyper.dampening),
+        .nesterov = term(hyper.nesterov == Nesterov::on),
+        .learning_rate = checker.narrow("learning_rate", hyper.learning_rate),
+    };
+}
+
+AdagradCoefficients derive(const Checker& checker, const AdagradHyperParameters& hyper,
+                           const Step& step) {
+    const double slowing = 1 + static_cast<double>(step.number - 1) * hyper.learning_rate_decay;
+    const double added = step.number == 1 ? hyper.initial_accumulator_value : 0;
+    return {
+        .gradient_scale = signed_scale(checker, hyper.objective, step.gradient_scale),
+        .l2 = checker.narrow("weight_decay", hyper.weight_decay),
+        .added_accumulator = checker.narrow("initial_accumulator_value", added),
+        .epsilon = checker.narrow("epsilon", hyper.epsilon),
+        .step_size = checker.narrow("learning_rate", hyper.learning_rate / slowing),
+    };
+}
+
+LionCoefficients derive(const Checker& checker, const LionHyperParameters& hyper,
+                        const Step& step) {
+    return {
+        .gradient_scale = signed_scale(checker, hyper.objective, step.gradient_scale),
+        .decay = checker.narrow("learning_rate * weight_decay",
+                                hyper.learning_rate * hyper.weight_decay),
+        .beta1 = checker.narrow("beta1", hyper.beta1),
+        .one_minus_beta1 = checker.narrow("1 - beta1", 1 - hyper.beta1),
+        .beta2 = checker.narrow("beta2", hyper.beta2),
+        .one_minus_beta2 = checker.narrow("1 - beta2", 1 - hyper.beta2),
+        .learning_rate = checker.narrow("learning_rate", hyper.learning_rate),
+    };
+}
+
+RmspropCoefficients derive(const Checker& checker, const RmspropHyperParameters& hyper,
+                           const Step& step) {
+    return {
+        .gradient_scale = signed_scale(checker, hyper.objective, step.gradient_scale),
+        .l2 = checker.narrow("weight_decay", hyper.weight_decay),
+        .alpha = checker.narrow("alpha", hyper.alpha),
+        .one_minus_alpha = checker.narrow("1 - alpha", 1 - hyper.alpha),
+        .epsilon = checker.narrow("epsilon", hyper.epsilon),
+        .has_momentum = term(hyper.momentum != 0),
+        .momentum = checker.narrow("momentum", hyper.momentum),
+        .centred = term(hyper.centred == Centred::on),
+        .learning_rate = checker.narrow("learning_rate", hyper.learning_rate),
+    };
+}
+
+struct NameOf {
+    std::string_view operator()(const AdamHyperParameters& hyper) const noexcept {
+        return hyper.decay == WeightDecay::decoupled ? "AdamW" : "Adam";
+    }
+    std::string_view operator()(const SgdHyperParameters&) const noexcept { return "SGD"; }
+    std::string_view operator()(const AdagradHyperParameters&) const noexcept { return "Adagrad"; }
+    std::string_view operator()(const LionHyperParameters&) const noexcept { return "Lion"; }
+    std::string_view operator()(const RmspropHyperParameters&) const noexcept { return "RMSprop"; }
+};
+
+struct PlanesOf {
+    std::size_t operator()(const AdamHyperParameters& hyper) const noexcept {
+        return hyper.amsgrad == Amsgrad::on ? 3 : 2;
+    }
+    std::size_t operator()(const SgdHyperParameters& hyper) const noexcept {
+        return hyper.momentum == 0 ? 0 : 1;
+    }
+    std::size_t operator()(const AdagradHyperParameters&) const noexcept { return 1; }
+    std::size_t operator()(const LionHyperParameters&) const noexcept { return 1; }
+    std::size_t operator()(const RmspropHyperParameters& hyper) const noexcept {
+        return 1u + (hyper.momentum == 0 ? 0u : 1u) + (hyper.centred == Centred::on ? 1u : 0u);
+    }
+};
+
+}  // namespace
+
+std::string_view optimizer_name(const HyperParameters& hyper) noexcept {
+    return std::visit(NameOf(), hyper);
+}
+
+std::size_t state_planes(const HyperParameters& hyper) noexcept {
+    return std::visit(PlanesOf(), hyper);
+}
+
+void check(const HyperParameters& hyper) {
+    const Checker checker(optimizer_name(hyper));
+    std::visit([&](const auto& fields) { check_fields(checker, fields); }, hyper);
+}
+
+ElementwiseCoefficients make_coefficients(const HyperParameters& hyper, std::uint64_t step,
+                                          double gradient_scale) {
+    check(hyper);
+    const Checker checker(optimizer_name(hyper));
+    checker.not_negative("gradient_scale", gradient_scale);
+    if (step == 0)
+        checker.refuse("step", 0, "must be 1 at a tensor's first update");
+    const Step at{.number = step, .gradient_scale = gradient_scale};
+    return std::visit(
+        [&](const auto& fields) {
+            return ElementwiseCoefficients{.rule = derive(checker, fields, at)};
+        },
+        hyper);
+}
+
+}  // namespace spillway::cpu_optim

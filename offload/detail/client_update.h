@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cpu_optim/elementwise.h"
+#include "offload/detail/chunk_update.h"
+#include "offload/detail/client_tensors.h"
+#include "offload/detail/committer.h"
+#include "offload/detail/step_gradients.h"
+#include "offload/detail/tile_store.h"
+#include "offload/detail/update_threads.h"
+#include "offload/plan.h"
+
+namespace spillway::offload::detail {
+
+/// One update of weights in the client's memory by gradients in the client's memory. Tensors
+/// without a gradient stay as they are, and so does their count of steps.
+class ClientUpdate final : public ChunkUpdate {
+  public:
+    struct Context {
+        const TileStore& store;
+        const OffloadPlan& plan;
+        Committer* committer;  ///< null when nothing is ever committed
+        UpdateThreads& threads;
+        ClientTensors& tensors;
+    };
+    /// `groups`: the hyper-parameters of each group; throws std::invalid_argument as
+    /// make_coefficients().
+    ClientUpdate(const Context& context, std::shared_ptr<StepGradients> gradients,
+                 const std::vector<cpu_optim::HyperParameters>& groups, double gradient_scale);
+
+    void begin() override;
+    [[nodiscard]] bool wait_for_gradients(std::uint64_t chunk) override;
+    void update(std::uint64_t chunk, const ChunkPlanes& planes) override;
+    void end() override;
+
+  private:
+    void update_tile(const ChunkPlanes& chunk, std::uint64_t index) const;
+    void update_part(const ChunkPlanes& chunk, std::uint64_t index, TensorId tensor) const;
+
+    Context context_;
+    std::shared_ptr<StepGradients> gradients_;
+    std::vector<cpu_optim::ElementwiseCoefficients> coefficients_;
+    std::vector<std::size_t> coefficients_of_;  ///< per tensor: index into coefficients_
+};
+
+}  // namespace spillway::offload::detail

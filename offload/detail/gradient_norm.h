@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstdint>
+
+#include "offload/detail/step_gradients.h"
+#include "offload/detail/update_threads.h"
+#include "offload/element_order.h"
+
+namespace spillway::offload::detail {
+
+struct GradientNorm {
+    double norm = 0;              ///< global 2-norm; may be infinite or NaN
+    std::uint64_t nonfinite = 0;  ///< elements
+    TensorId first_nonfinite = 0;
+};
+
+/// Of a closed step. Each tensor's part of a tile is scanned in a fixed shape (gradient_scan.h);
+/// parts are added in the global order, in double: the same bits for any number of threads.
+[[nodiscard]] GradientNorm gradient_norm(const ElementOrder& order, const StepGradients& gradients,
+                                         UpdateThreads& threads);
+
+}  // namespace spillway::offload::detail

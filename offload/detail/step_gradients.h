@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpu_optim/gradient_scan.h"
+#include "offload/detail/monitor.h"
+#include "offload/element_order.h"
+
+namespace spillway::offload::detail {
+
+/// A gradient in the client's memory; null: none (yet).
+struct GradientPlace {
+    const void* data = nullptr;
+    cpu_optim::GradientType type = cpu_optim::GradientType::fp32;
+};
+
+/// The gradients of one step: given from any thread, in any order, until it is closed. Thread-safe.
+class StepGradients {
+  public:
+    StepGradients(Monitor& monitor, const ElementOrder& order)
+        : monitor_(monitor), order_(order), places_(order.tensors().size()) {}
+
+    /// False: the tensor has one already, or the step is closed.
+    [[nodiscard]] bool give(TensorId tensor, GradientPlace place);
+    /// No more come.
+    void close();
+    [[nodiscard]] bool empty() const;
+    void clear();
+
+    /// Blocks until every tensor with elements in [first, last) has its gradient, or the step is
+    /// closed. Throws the monitor's poison.
+    void wait_for(TensorId first, TensorId last);
+    /// Of a closed step, or of a tensor that was waited for.
+    [[nodiscard]] GradientPlace of(TensorId tensor) const noexcept { return places_[tensor]; }
+
+  private:
+    Monitor& monitor_;
+    const ElementOrder& order_;
+    std::vector<GradientPlace> places_;
+    std::size_t given_ = 0;
+    bool closed_ = false;
+};
+
+}  // namespace spillway::offload::detail

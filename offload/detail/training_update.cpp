@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/detail/training_update.h"
+
+#include <algorithm>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace spillway::offload::detail {
+
+TrainingUpdate::TrainingUpdate(const Context& context, UpdateCoefficients coefficients)
+    : context_(context), coefficients_(std::move(coefficients)) {}
+
+void TrainingUpdate::begin() {
+    context_.committer.before_update();
+}
+
+bool TrainingUpdate::wait_for_gradients(std::uint64_t chunk) {
+    context_.gradients.wait_complete(chunk);
+    return true;
+}
+
+void TrainingUpdate::update(std::uint64_t chunk, const ChunkPlanes& planes) {
+    const auto* const gradient = planes.spilled_gradient != nullptr
+                                     ? reinterpret_cast<const float*>(planes.spilled_gradient)
+                                     : context_.gradients.in_memory(chunk);
+    context_.threads.for_each(planes.tiles.size(), [&](std::uint64_t index) {
+        update_tile(planes, index, gradient + index * tile_elements);
+    });
+    context_.gradients.consumed(chunk);
+}
+
+void TrainingUpdate::end() {
+    for (auto& steps : context_.tensor_steps)
+        ++steps;
+    context_.committer.after_update();
+}
+
+void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
+                                 const float* gradient) const {
+    const auto& order = context_.store.order();
+    verify_staged(context_.store, chunk, index);
+    if (chunk.spilled_gradient != nullptr)
+        context_.spill->verify(order, chunk.tiles.begin + index,
+                               std::as_bytes(std::span(gradient, tile_elements)));
+    auto* const weight = reinterpret_cast<std::uint16_t*>(chunk.tile(Plane::weight, index));
+    auto* const residue = reinterpret_cast<std::int16_t*>(chunk.tile(Plane::residue, index));
+    auto* const m = reinterpret_cast<float*>(chunk.tile(Plane::m, index));
+    auto* const v = reinterpret_cast<float*>(chunk.tile(Plane::v, index));
+
+    const ElementRange tile{(chunk.tiles.begin + index) * tile_elements,
+                            (chunk.tiles.begin + index + 1) * tile_elements};
+    const auto span = order.tensors_in(tile);
+    for (auto tensor = span.first; tensor < span.last; ++tensor) {
+        const auto range = order.range(tensor);
+        const auto begin = static_cast<std::size_t>(std::max(range.begin, tile.begin) - tile.begin);
+        const auto count =
+            static_cast<std::size_t>(std::min(range.end, tile.end) - tile.begin) - begin;
+        const auto overflowed = cpu_optim::update_run(context_.threads.isa(), coefficients_[tensor],
+                                                      {.elements = count,
+                                                       .weight = weight + begin,
+                                                       .residue = residue + begin,
+                                                       .state = {m + begin, v + begin},
+                                                       .gradient = gradient + begin});
+        if (overflowed != 0)
+            throw std::runtime_error(
+                fmt::format("the update of tensor '{}' gives {} weights too large for their bf16 "
+                            "half (or NaN); nothing of it is "
+                            "committed: resume from the last commit with a smaller learning rate",
+                            order.tensors()[tensor].name, overflowed));
+    }
+    checksum_staged(chunk, index);
+}
+
+}  // namespace spillway::offload::detail

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu_optim/elementwise.h"
+#include "offload/detail/chunk_update.h"
+#include "offload/detail/committer.h"
+#include "offload/detail/gradient_collector.h"
+#include "offload/detail/gradient_spill.h"
+#include "offload/detail/tile_store.h"
+#include "offload/detail/update_threads.h"
+
+namespace spillway::offload::detail {
+
+/// Per tensor: the numbers of this step.
+using UpdateCoefficients = std::vector<cpu_optim::ElementwiseCoefficients>;
+
+/// One update of weights that the engine owns, with gradients that its collector took in: tile by
+/// tile while a tile is in cache, verify checksums, scale, optimizer, new weight, new checksums.
+class TrainingUpdate final : public ChunkUpdate {
+  public:
+    struct Context {
+        const TileStore& store;
+        GradientCollector& gradients;
+        const GradientSpill* spill;  ///< null when gradients pass straight on
+        Committer& committer;
+        UpdateThreads& threads;
+        std::vector<std::uint64_t>& tensor_steps;
+    };
+    TrainingUpdate(const Context& context, UpdateCoefficients coefficients);
+
+    void begin() override;
+    [[nodiscard]] bool wait_for_gradients(std::uint64_t chunk) override;
+    /// Throws IntegrityError, or std::runtime_error naming a tensor whose new weight has no finite
+    /// bf16 half.
+    void update(std::uint64_t chunk, const ChunkPlanes& planes) override;
+    void end() override;
+
+  private:
+    void update_tile(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) const;
+
+    Context context_;
+    UpdateCoefficients coefficients_;
+};
+
+}  // namespace spillway::offload::detail

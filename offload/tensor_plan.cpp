@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/tensor_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "offload/commit_table.h"
+#include "offload/detail/memory_ledger.h"
+#include "offload/detail/tile_store.h"
+
+namespace spillway::offload {
+namespace {
+
+using detail::arena_bytes;
+
+constexpr std::size_t fp32_tile_bytes = tile_elements * sizeof(float);
+/// 4 MiB of fp32: long enough for a drive's full rate.
+constexpr std::size_t largest_default_chunk_tiles = 64;
+constexpr std::size_t staged_pipeline_slots = 4;  // read ahead, read, compute, write back
+constexpr std::size_t resident_pipeline_slots = 2;
+
+PlaneSet state_plane_set(std::size_t planes) {
+    PlaneSet set;
+    for (const auto plane : {Plane::m, Plane::v, Plane::extra}) {
+        if (set.size() < planes)
+            set.insert(plane);
+    }
+    return set;
+}
+
+class TensorPlanner {
+  public:
+    TensorPlanner(const ElementOrder& order, std::span<const ParameterType> types,
+                  const TensorPlanRequest& request)
+        : order_(order), types_(types), request_(request), tiles_(order.tiles()) {}
+
+    TensorPlan make() {
+        for (auto chunk_tiles = first_chunk_tiles(); chunk_tiles >= 1; chunk_tiles /= 2) {
+            lay_out(chunk_tiles);
+            if (fill_host_memory())
+                return std::move(plan_);
+            if (request_.chunk_bytes != 0)
+                break;
+        }
+        throw PlanRefused("host memory", smallest_need_bytes_, request_.host_bytes,
+                          request_.nvme == NvmeTier::absent
+                              ? "give a folder on a drive (nvme) so that state can live there, or "
+                                "more host memory"
+                              : "give more host memory");
+    }
+
+  private:
+    std::uint64_t first_chunk_tiles() const {
+        if (request_.chunk_bytes % fp32_tile_bytes != 0)
+            throw std::invalid_argument(
+                fmt::format("chunk size {} is not a multiple of a tile, {} bytes",
+                            request_.chunk_bytes, fp32_tile_bytes));
+        return request_.chunk_bytes != 0 ? request_.chunk_bytes / fp32_tile_bytes
+                                         : largest_default_chunk_tiles;
+    }
+
+    void lay_out(std::uint64_t chunk_tiles) {
+        auto& update = plan_.update;
+        const auto state = state_plane_set(request_.state_planes);
+        update.planes = state;
+        if (std::ranges::find(types_, ParameterType::bf16) != types_.end())
+            update.planes.insert(Plane::residue);
+        plan_.stored = update.planes;
+        if (request_.commits == Commits::possible) {
+            plan_.stored.insert(Plane::weight);
+            plan_.stored.insert(Plane::residue);
+        }
+        update.chunk_tiles = chunk_tiles;
+        update.chunks = (tiles_ + chunk_tiles - 1) / chunk_tiles;
+        update.chunk_planes.assign(update.chunks, state);
+        for (TensorId tensor = 0; tensor < types_.size(); ++tensor) {
+            if (types_[tensor] != ParameterType::bf16 || order_.range(tensor).size() == 0)
+                continue;
+            const auto range = order_.range(tensor);
+            const auto chunk_elements = chunk_tiles * tile_elements;
+            for (auto chunk = range.begin / chunk_elements; chunk * chunk_elements < range.end;
+                 ++chunk)
+                update.chunk_planes[chunk].insert(Plane::residue);
+        }
+        plan_.work_bytes = 2 * static_cast<std::size_t>(chunk_tiles) * fp32_tile_bytes;
+        update.gradient_resident.assign(update.chunks, 0);
+        for (auto& resident : update.resident)
+            resident.assign(update.chunks, 0);
+    }
+
+    std::size_t chunk_plane_bytes(std::uint64_t chunk, Plane plane) const {
+        return static_cast<std::size_t>(plan_.update.chunk_range(chunk, tiles_).size()) *
+               tile_bytes(plane);
+    }
+
+    std::size_t table_bytes() const {
+        const CommitTableShape shape{tiles_, static_cast<std::uint32_t>(types_.size()),
+                                     plan_.stored};
+        const auto store = 2 * detail::tile_store_bytes(tiles_, plan_.stored) +
+                           static_cast<std::size_t>(tiles_) * 16;
+        return request_.commits == Commits::never
+                   ? store
+                   : store + arena_bytes(table_capacity_bytes(shape) + 4096) +
+                         table_capacity_bytes(shape);
+    }
+
+    bool fill_host_memory() {
+        auto& update = plan_.update;
+        std::size_t everything = 0;
+        for (std::uint64_t chunk = 0; chunk < update.chunks; ++chunk) {
+            for (const auto plane : update.planes_of(chunk))
+                everything += chunk_plane_bytes(chunk, plane);
+        }
+        const auto fixed = arena_bytes(plan_.work_bytes) + table_bytes();
+        if (fixed + arena_bytes(everything) <= request_.host_bytes) {
+            keep(everything);
+            finish(0);
+            return true;
+        }
+        std::size_t slot_bytes = 0;
+        for (const auto plane : update.planes)
+            slot_bytes += static_cast<std::size_t>(update.chunk_tiles) * tile_bytes(plane);
+        const auto staging = arena_bytes(staged_pipeline_slots * slot_bytes);
+        smallest_need_bytes_ =
+            fixed + (request_.nvme == NvmeTier::absent ? arena_bytes(everything) : staging);
+        if (request_.nvme == NvmeTier::absent || fixed + staging > request_.host_bytes)
+            return false;
+        // Large chunks only while what passes through takes a small part of the budget.
+        if (staging > request_.host_bytes / 4 && update.chunk_tiles > 1 &&
+            request_.chunk_bytes == 0)
+            return false;
+        const auto left = request_.host_bytes - fixed - staging;
+        keep(left - std::min(left, nvme::HugePageArena::page_bytes));
+        finish(staging);
+        return true;
+    }
+
+    /// From the first chunk on.
+    void keep(std::size_t bytes) {
+        auto& update = plan_.update;
+        for (std::uint64_t chunk = 0; chunk < update.chunks; ++chunk) {
+            for (const auto plane : update.planes_of(chunk)) {
+                const auto needed = chunk_plane_bytes(chunk, plane);
+                if (needed > bytes)
+                    return;
+                update.resident[index_of(plane)][chunk] = 1;
+                bytes -= needed;
+            }
+        }
+    }
+
+    void finish(std::size_t staging_bytes) {
+        auto& update = plan_.update;
+        std::size_t resident = 0;
+        std::uint64_t moved = 0;
+        for (std::uint64_t chunk = 0; chunk < update.chunks; ++chunk) {
+            for (const auto plane : update.planes_of(chunk)) {
+                const auto bytes = chunk_plane_bytes(chunk, plane);
+                if (update.resident[index_of(plane)][chunk] != 0)
+                    resident += bytes;
+                else
+                    moved += bytes;
+            }
+        }
+        update.pipeline_slots =
+            staging_bytes != 0 ? staged_pipeline_slots : resident_pipeline_slots;
+        update.host_items = {{"resident planes", arena_bytes(resident)},
+                             {"update staging", staging_bytes},
+                             {"work buffers", arena_bytes(plan_.work_bytes)},
+                             {"tables", table_bytes()}};
+        update.host_bytes = std::accumulate(
+            update.host_items.begin(), update.host_items.end(), std::size_t{0},
+            [](std::size_t total, const MemoryItem& item) { return total + item.bytes; });
+        update.nvme_read_bytes_per_step = moved;
+        update.nvme_written_bytes_per_step = moved;
+        const auto durability =
+            request_.commits == Commits::possible ? Durability::on : Durability::off;
+        if (moved != 0 || request_.commits == Commits::possible)
+            update.disk_bytes =
+                detail::ExtentLayout(tiles_, durability, plan_.stored).total_bytes();
+    }
+
+    const ElementOrder& order_;
+    std::span<const ParameterType> types_;
+    const TensorPlanRequest& request_;
+    std::uint64_t tiles_;
+    TensorPlan plan_;
+    std::size_t smallest_need_bytes_ = 0;
+};
+
+}  // namespace
+
+TensorPlan make_tensor_plan(const ElementOrder& order, std::span<const ParameterType> types,
+                            const TensorPlanRequest& request) {
+    return TensorPlanner(order, types, request).make();
+}
+
+}  // namespace spillway::offload

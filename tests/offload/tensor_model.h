@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "offload/tensor_optimizer.h"
+
+namespace spillway::testing {
+
+/// Tensors of a client: their values, and gradients that depend on (step, tensor, element) alone.
+struct ClientTensorValues {
+    std::string name;
+    std::vector<std::uint64_t> shape;
+    offload::ParameterType type = offload::ParameterType::fp32;
+    std::uint32_t group = 0;
+    cpu_optim::GradientType gradient_type = cpu_optim::GradientType::fp32;
+    /// A gradient comes at iterations that this divides.
+    std::uint64_t gradient_every = 1;
+    std::vector<float> fp32;
+    std::vector<std::uint16_t> bf16;
+
+    [[nodiscard]] std::size_t elements() const noexcept;
+    [[nodiscard]] void* data() noexcept;
+    [[nodiscard]] bool has_gradient(std::uint64_t iteration) const noexcept {
+        return iteration % gradient_every == 0;
+    }
+};
+
+/// Sizes around tiles and alignment edges, both types, an empty one, one without regular gradients.
+[[nodiscard]] std::vector<ClientTensorValues> client_model();
+[[nodiscard]] std::vector<offload::Parameter> parameters_of(std::vector<ClientTensorValues>& model);
+/// Bytes of the gradient in its own type; signs change, sizes span many powers of ten.
+[[nodiscard]] std::vector<std::byte> gradient_bytes_of(const ClientTensorValues& tensor,
+                                                       std::size_t index, std::uint64_t iteration);
+/// All values as bits, tensor by tensor.
+[[nodiscard]] std::vector<std::uint32_t> bits_of(const std::vector<ClientTensorValues>& model);
+
+/// Whole arrays in memory, the scalar reference element by element.
+class ReferenceOptimizer {
+  public:
+    ReferenceOptimizer(std::vector<ClientTensorValues>& model,
+                       std::vector<cpu_optim::HyperParameters> groups);
+    /// One step over the gradients of `iteration`.
+    void step(std::uint64_t iteration, double gradient_scale);
+    void set_groups(std::vector<cpu_optim::HyperParameters> groups) { groups_ = std::move(groups); }
+    [[nodiscard]] const std::vector<float>& state(std::size_t tensor, std::size_t plane) const {
+        return state_[tensor][plane];
+    }
+    [[nodiscard]] const std::vector<float>& masters(std::size_t tensor) const {
+        return masters_[tensor];
+    }
+
+  private:
+    std::vector<ClientTensorValues>& model_;
+    std::vector<cpu_optim::HyperParameters> groups_;
+    std::vector<std::vector<float>> masters_;
+    std::vector<std::vector<std::vector<float>>> state_;
+    std::vector<std::uint64_t> steps_;
+};
+
+}  // namespace spillway::testing
