@@ -1,5 +1,7 @@
 # One interface target that carries what every translation unit of the project is compiled with.
 
+include(GNUInstallDirs)
+
 add_library(spillway_flags INTERFACE)
 target_include_directories(spillway_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_features(spillway_flags INTERFACE cxx_std_20)
@@ -30,6 +32,8 @@ function(spillway_layer name)
     cmake_parse_arguments(LAYER "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
     add_library(spillway_${name} STATIC ${LAYER_SOURCES})
     add_library(spillway::${name} ALIAS spillway_${name})
-    target_link_libraries(spillway_${name} PUBLIC ${LAYER_DEPENDS} PRIVATE spillway_flags ${LAYER_PRIVATE_DEPENDS})
-    target_include_directories(spillway_${name} PUBLIC ${CMAKE_SOURCE_DIR})
+    target_link_libraries(spillway_${name} PUBLIC ${LAYER_DEPENDS}
+                          PRIVATE $<BUILD_INTERFACE:spillway_flags> ${LAYER_PRIVATE_DEPENDS})
+    target_include_directories(spillway_${name} PUBLIC
+        $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/spillway>)
 endfunction()

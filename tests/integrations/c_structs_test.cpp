@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "tests/integrations/c_optimizer.h"
+
+extern "C" std::uint64_t spillway_test_c_struct_bytes(int which);
+
+using Catch::Matchers::Contains;
+using namespace spillway::testing;
+
+namespace {
+
+/// T as a later version could have it.
+template <class T>
+struct Longer {
+    T known{};
+    std::uint64_t unknown = 0;
+};
+
+std::string thread_error() {
+    return spillway_last_error(nullptr);
+}
+
+}  // namespace
+
+TEST_CASE("the header means the same in C and in C++") {
+    const std::array sizes{sizeof(spillway_parameter),   sizeof(spillway_group),
+                           sizeof(spillway_options),     sizeof(spillway_step_rule),
+                           sizeof(spillway_step_report), sizeof(spillway_statistics)};
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+        CHECK(spillway_test_c_struct_bytes(static_cast<int>(i)) == sizes[i]);
+    CHECK(spillway_abi_version() == SPILLWAY_ABI_VERSION);
+    CHECK(std::string(spillway_version()) == SPILLWAY_EXPECTED_VERSION);
+}
+
+TEST_CASE("every status has a text of its own") {
+    std::vector<std::string> texts;
+    for (spillway_status status = SPILLWAY_OK; status <= SPILLWAY_FAILED; ++status) {
+        const std::string text = spillway_status_text(status);
+        CHECK(std::find(texts.begin(), texts.end(), text) == texts.end());
+        texts.push_back(text);
+    }
+    CHECK(spillway_status_text(-1) == std::string("no status of this version"));
+    CHECK(spillway_status_text(1000) == std::string("no status of this version"));
+}
+
+TEST_CASE("an _init function refuses a size that cannot be and NULL, by name") {
+    const auto refuses = [](auto init, auto value, const std::string& name) {
+        for (const std::uint64_t bytes :
+             {std::uint64_t{0}, std::uint64_t{8}, std::uint64_t{sizeof value - 1},
+              std::uint64_t{4097}, ~std::uint64_t{0}}) {
+            CAPTURE(name, bytes);
+            CHECK(init(&value, bytes) == SPILLWAY_INVALID_ARGUMENT);
+            CHECK_THAT(thread_error(), Contains(name) && Contains(std::to_string(bytes)));
+        }
+        CHECK(init(nullptr, sizeof value) == SPILLWAY_INVALID_ARGUMENT);
+        CHECK_THAT(thread_error(), Contains(name) && Contains("NULL"));
+        CHECK(init(&value, sizeof value) == SPILLWAY_OK);
+        CHECK(value.struct_bytes == sizeof value);
+    };
+    refuses(spillway_parameter_init, spillway_parameter{}, "parameter");
+    refuses(spillway_options_init, spillway_options{}, "options");
+    refuses(spillway_step_rule_init, spillway_step_rule{}, "rule");
+    refuses(spillway_step_report_init, spillway_step_report{}, "report");
+    refuses(spillway_statistics_init, spillway_statistics{}, "statistics");
+    refuses([](spillway_group* group,
+               std::uint64_t bytes) { return spillway_group_init(group, bytes, SPILLWAY_ADAM); },
+            spillway_group{}, "group");
+}
+
+TEST_CASE("a kind of optimizer that does not exist is refused") {
+    spillway_group group;
+    for (const spillway_optimizer_kind kind : {-1, SPILLWAY_RMSPROP + 1, 1 << 30}) {
+        CHECK(spillway_group_init(&group, sizeof group, kind) == SPILLWAY_INVALID_ARGUMENT);
+        CHECK_THAT(thread_error(), Contains("kind") && Contains(std::to_string(kind)));
+    }
+}
+
+TEST_CASE("groups start with torch's defaults") {
+    const auto defaults = [](spillway_optimizer_kind kind) {
+        spillway_group group;
+        REQUIRE(spillway_group_init(&group, sizeof group, kind) == SPILLWAY_OK);
+        return group;
+    };
+    const auto adamw = defaults(SPILLWAY_ADAMW);
+    CHECK(adamw.learning_rate == 1e-3);
+    CHECK(adamw.beta1 == 0.9);
+    CHECK(adamw.beta2 == 0.999);
+    CHECK(adamw.epsilon == 1e-8);
+    CHECK(adamw.weight_decay == 0.01);
+    CHECK(defaults(SPILLWAY_ADAM).weight_decay == 0);
+    CHECK(defaults(SPILLWAY_SGD).learning_rate == 1e-3);
+    CHECK(defaults(SPILLWAY_SGD).beta1 == 0);
+    CHECK(defaults(SPILLWAY_ADAGRAD).learning_rate == 1e-2);
+    CHECK(defaults(SPILLWAY_ADAGRAD).epsilon == 1e-10);
+    CHECK(defaults(SPILLWAY_LION).learning_rate == 1e-4);
+    CHECK(defaults(SPILLWAY_LION).beta2 == 0.99);
+    CHECK(defaults(SPILLWAY_RMSPROP).alpha == 0.99);
+    CHECK(defaults(SPILLWAY_RMSPROP).epsilon == 1e-8);
+}
+
+TEST_CASE("a hyper-parameter of another kind of optimizer is refused by name") {
+    COptimizerArguments arguments;
+    spillway_optimizer* optimizer = nullptr;
+    const auto refuses = [&](const std::string& field) {
+        CHECK(arguments.create(&optimizer) == SPILLWAY_INVALID_ARGUMENT);
+        CHECK(optimizer == nullptr);
+        CHECK_THAT(thread_error(), Contains("groups[0]." + field));
+    };
+    SECTION("beta1 of SGD") {
+        arguments.groups[0].beta1 = 0.9;
+        refuses("beta1");
+    }
+    SECTION("centred of SGD") {
+        arguments.groups[0].centred = 1;
+        refuses("centred");
+    }
+    SECTION("a flag that is neither 0 nor 1") {
+        arguments.groups[0].nesterov = 2;
+        refuses("nesterov");
+    }
+    SECTION("what is reserved") {
+        arguments.groups[0].reserved = 1;
+        refuses("reserved");
+    }
+    SECTION("a kind that is none") {
+        arguments.groups[0].optimizer = 77;
+        refuses("optimizer");
+    }
+}
+
+TEST_CASE("a longer struct is taken if what is unknown is zero") {
+    COptimizerArguments arguments;
+    Longer<spillway_options> options;
+    REQUIRE(spillway_options_init(&options.known, sizeof options) == SPILLWAY_OK);
+    CHECK(options.known.struct_bytes == sizeof options);
+    options.known.host_bytes = arguments.options.host_bytes;
+    spillway_optimizer* optimizer = nullptr;
+    const auto create = [&] {
+        return spillway_optimizer_create(arguments.parameters.data(), 2, arguments.groups.data(), 1,
+                                         &options.known, &optimizer);
+    };
+    CHECK(create() == SPILLWAY_OK);
+    CHECK(spillway_optimizer_destroy(optimizer) == SPILLWAY_OK);
+    options.unknown = 1;
+    CHECK(create() == SPILLWAY_INVALID_ARGUMENT);
+    CHECK(optimizer == nullptr);
+    CHECK_THAT(thread_error(), Contains("options") && Contains("newer library"));
+}
+
+TEST_CASE("arrays of longer structs are read in their caller's steps") {
+    COptimizerArguments arguments;
+    std::array<Longer<spillway_parameter>, 2> parameters;
+    for (std::size_t i = 0; i < 2; ++i) {
+        parameters[i].known = arguments.parameters[i];
+        parameters[i].known.struct_bytes = sizeof parameters[i];
+    }
+    spillway_optimizer* optimizer = nullptr;
+    const auto create = [&] {
+        return spillway_optimizer_create(&parameters[0].known, 2, arguments.groups.data(), 1,
+                                         &arguments.options, &optimizer);
+    };
+    REQUIRE(create() == SPILLWAY_OK);
+    std::uint32_t tensor = 77;
+    CHECK(spillway_find_tensor(optimizer, "bias", &tensor) == SPILLWAY_OK);
+    CHECK(tensor == 1);
+    CHECK(spillway_optimizer_destroy(optimizer) == SPILLWAY_OK);
+    parameters[1].known.struct_bytes = sizeof(spillway_parameter);
+    CHECK(create() == SPILLWAY_INVALID_ARGUMENT);
+    CHECK_THAT(thread_error(), Contains("parameters[1]") && Contains("equal"));
+}
+
+TEST_CASE("a longer result has zeros in what the library does not know") {
+    COptimizerArguments arguments;
+    COptimizer optimizer(arguments);
+    Longer<spillway_statistics> statistics;
+    statistics.known.struct_bytes = sizeof statistics;
+    statistics.unknown = 77;
+    CHECK(spillway_get_statistics(optimizer.get(), &statistics.known) == SPILLWAY_OK);
+    CHECK(statistics.known.struct_bytes == sizeof statistics);
+    CHECK(statistics.unknown == 0);
+    CHECK(statistics.known.host_bytes > 0);
+}
