@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/detail/tensor_engine.h"
+
+#include <algorithm>
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "offload/detail/bootstrap.h"
+#include "offload/detail/client_checks.h"
+#include "offload/detail/folder_checks.h"
+#include "offload/detail/scratch_file.h"
+
+namespace spillway::offload::detail {
+namespace {
+
+constexpr std::size_t largest_io_operation_bytes = std::size_t{1} << 20;
+
+}  // namespace
+
+TensorEngine::TensorEngine(std::vector<Parameter> parameters,
+                           std::vector<cpu_optim::HyperParameters> groups,
+                           TensorOptimizerOptions options)
+    : parameters_(std::move(parameters)),
+      groups_(std::move(groups)),
+      options_(std::move(options)),
+      order_(tensor_specs(parameters_)),
+      plan_(checked_plan()),
+      ledger_(plan_.update.host_bytes),
+      queue_(backend(), {options_.io_depth, largest_io_operation_bytes}),
+      planes_(plan_.update, order_.tiles(), ledger_),
+      board_(monitor_, plan_.update.chunks),
+      threads_(options_.threads, options_.isa),
+      work_(ledger_.arena("work buffers", plan_.work_bytes)),
+      gradients_(new_gradients()) {
+    for (const auto& parameter : parameters_)
+        tensors_.push_back({parameter.type, parameter.data, parameter.group});
+    open_store();
+    access_.emplace(*store_, planes_, plan_.update, work_.bytes());
+    pipeline_.emplace(
+        UpdatePipeline::Context{monitor_, board_, *store_, planes_, plan_.update, order_, nullptr,
+                                committer_ ? &*committer_ : nullptr, update_time_},
+        all_chunks(), ledger_);
+    if (!must_recover_)
+        start(0);
+}
+
+TensorEngine::~TensorEngine() {
+    // An update under way writes the client's weights: let it end, unless it waits for
+    // gradients that will not come any more.
+    try {
+        if (!streaming_)
+            pipeline_->wait_idle();
+    } catch (...) {  // the object is poisoned; whoever asked has been told
+    }
+    monitor_.poison(std::make_exception_ptr(std::runtime_error("the optimizer was closed")));
+}
+
+void TensorEngine::wait() {
+    require_no_stream("wait");
+    pipeline_->wait_idle();
+    monitor_.throw_if_poisoned();
+}
+
+bool TensorEngine::wait(std::chrono::milliseconds limit) {
+    require_no_stream("wait");
+    return pipeline_->wait_idle(limit);
+}
+
+std::optional<TensorCommit> TensorEngine::recover() {
+    monitor_.throw_if_poisoned();
+    if (!must_recover_)
+        return std::nullopt;
+    try {
+        return load_commit();
+    } catch (...) {
+        monitor_.poison(std::current_exception());
+        throw;
+    }
+}
+
+TensorCommit TensorEngine::load_commit() {
+    const auto& table = run_->recovered()->table;
+    store_->load(table);
+    committer_->load(table);
+    for (TensorId tensor = 0; tensor < tensors_.size(); ++tensor)
+        tensors_[tensor].steps = table.tensor_steps[tensor];
+    load_resident_planes({*store_, planes_, plan_.update, threads_, work_.bytes()});
+    weights_->load(*store_);
+    TensorCommit note{table.iteration, table.client_state};
+    must_recover_ = false;
+    start(table.update);
+    run_->let_recovered_go();
+    return note;
+}
+
+void TensorEngine::begin_commit(const TensorCommit& note) {
+    check_ready("begin_commit");
+    if (!committer_)
+        throw std::logic_error(
+            "begin_commit: the optimizer was made without a folder for commits (out)");
+    if (note.client_state.size() > CommitTable::client_state_limit_bytes)
+        throw std::invalid_argument(
+            fmt::format("the client state has {} bytes; at most {} are kept",
+                        note.client_state.size(), CommitTable::client_state_limit_bytes));
+    wait();
+    for (TensorId tensor = 0; tensor < tensors_.size(); ++tensor)
+        tensor_steps_[tensor] = tensors_[tensor].steps;
+    pipeline_->request_commit({note.iteration, note.client_state}, version_);
+}
+
+TensorPlan TensorEngine::checked_plan() {
+    check_groups(groups_);
+    check_parameters(parameters_, order_, groups_.size());
+    if (!options_.nvme.empty())
+        options_.nvme = check_nvme(options_.nvme);
+    if (options_.threads == 0)
+        throw std::invalid_argument("threads is 0 and must be at least 1");
+    const auto types = types_of(parameters_);
+    return make_tensor_plan(order_, types,
+                            {.state_planes = most_state_planes(groups_),
+                             .host_bytes = options_.host_bytes,
+                             .nvme = options_.nvme.empty() ? NvmeTier::absent : NvmeTier::present,
+                             .commits = options_.out.empty() ? Commits::never : Commits::possible,
+                             .chunk_bytes = options_.chunk_bytes});
+}
+
+std::unique_ptr<nvme::IoBackend> TensorEngine::backend() const {
+    return options_.backend_factory ? options_.backend_factory(options_.io_depth)
+                                    : nvme::make_backend(options_.io_backend, options_.io_depth);
+}
+
+void TensorEngine::open_store() {
+    if (!options_.out.empty())
+        open_durable_store();
+    else
+        store_.emplace(queue_, scratch_file(), order_, Durability::off, plan_.stored);
+    ledger_.count("tables", 2 * tile_store_bytes(order_.tiles(), plan_.stored) +
+                                static_cast<std::size_t>(order_.tiles()) * 16 +
+                                (run_ ? run_->log().buffer_bytes() + table_capacity_bytes(shape()) : 0));
+    if (!must_recover_)
+        store_->assume_zeros();
+}
+
+std::optional<nvme::DirectFile> TensorEngine::scratch_file() const {
+    if (plan_.update.disk_bytes == 0)
+        return std::nullopt;
+    return make_scratch_file(options_.nvme, plan_.update.disk_bytes);
+}
+
+void TensorEngine::open_durable_store() {
+    run_.emplace(queue_, DurableRun::Request{options_.out, options_.nvme, tensor_specs(parameters_),
+                                             plan_.stored, options_.client_settings});
+    must_recover_ = run_->recovered().has_value();
+    store_.emplace(queue_, run_->open_extents(plan_.update.disk_bytes), order_, Durability::on,
+                   plan_.stored);
+    tensor_steps_.resize(parameters_.size());
+    weights_.emplace(ClientWeightImage::Context{order_, planes_, plan_.update, threads_, tensors_,
+                                                work_.bytes()});
+    committer_.emplace(Committer::Context{run_->log(), run_->folder(), *store_, planes_,
+                                          plan_.update, threads_, Durability::on, tensor_steps_,
+                                          &*weights_});
+}
+
+CommitTableShape TensorEngine::shape() const {
+    return {order_.tiles(), static_cast<std::uint32_t>(parameters_.size()), plan_.stored};
+}
+
+std::vector<std::uint64_t> TensorEngine::all_chunks() const {
+    std::vector<std::uint64_t> chunks(plan_.update.chunks);
+    for (std::uint64_t chunk = 0; chunk < chunks.size(); ++chunk)
+        chunks[chunk] = chunk;
+    return chunks;
+}
+
+void TensorEngine::start(std::uint64_t version) {
+    version_ = version;
+    board_.reset(version);
+    pipeline_->start();
+}
+
+void TensorEngine::check_tensor(TensorId tensor) const {
+    if (tensor >= parameters_.size())
+        throw std::invalid_argument(
+            fmt::format("tensor {} is asked for; there are {}", tensor, parameters_.size()));
+}
+
+void TensorEngine::check_ready(const char* what) {
+    monitor_.throw_if_poisoned();
+    if (must_recover_)
+        throw std::logic_error(
+            fmt::format("{}: {} holds a commit; call recover() first, or use an empty folder", what,
+                        options_.out.string()));
+    require_no_stream(what);
+}
+
+void TensorEngine::require_no_stream(const char* what) const {
+    if (streaming_)
+        throw std::logic_error(
+            fmt::format("{}: a streamed step is under way; call end_gradients() first", what));
+}
+
+TensorOptimizerStatistics TensorEngine::statistics() const {
+    TensorOptimizerStatistics all;
+    const auto io = queue_.statistics();
+    all.nvme_read_bytes = io.read_bytes;
+    all.commit_bytes = committer_ ? committer_->commit_bytes() : 0;
+    all.nvme_written_bytes = io.written_bytes - std::min(io.written_bytes, all.commit_bytes);
+    all.host_bytes = ledger_.total_bytes();
+    for (std::uint64_t chunk = 0; chunk < plan_.update.chunks; ++chunk) {
+        const auto tiles = plan_.update.chunk_range(chunk, order_.tiles()).size();
+        for (const auto plane : plan_.update.planes_of(chunk)) {
+            all.state_bytes += tiles * tile_bytes(plane);
+            if (planes_.plane(plane, chunk) != nullptr)
+                all.resident_state_bytes += tiles * tile_bytes(plane);
+        }
+    }
+    all.update_busy_s = update_time_.seconds(StallCause::cpu);
+    all.update_wall_s = pipeline_->wall_s();
+    all.stall_nvme_read_s = update_time_.seconds(StallCause::nvme_read);
+    all.stall_nvme_write_s = update_time_.seconds(StallCause::nvme_write);
+    all.stall_gradient_s = update_time_.seconds(StallCause::link);
+    return all;
+}
+
+}  // namespace spillway::offload::detail

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "nvme/huge_page_arena.h"
+#include "nvme/io_queue.h"
+#include "offload/detail/chunk_board.h"
+#include "offload/detail/client_tensors.h"
+#include "offload/detail/client_weights.h"
+#include "offload/detail/committer.h"
+#include "offload/detail/durable_run.h"
+#include "offload/detail/host_planes.h"
+#include "offload/detail/memory_ledger.h"
+#include "offload/detail/monitor.h"
+#include "offload/detail/plane_access.h"
+#include "offload/detail/stall_clock.h"
+#include "offload/detail/step_gradients.h"
+#include "offload/detail/tile_store.h"
+#include "offload/detail/update_pipeline.h"
+#include "offload/detail/update_threads.h"
+#include "offload/tensor_optimizer.h"
+#include "offload/tensor_plan.h"
+
+namespace spillway::offload::detail {
+
+/// What is behind TensorOptimizer, whose members say what these do.
+class TensorEngine {
+  public:
+    TensorEngine(std::vector<Parameter> parameters, std::vector<cpu_optim::HyperParameters> groups,
+                 TensorOptimizerOptions options);
+
+    ~TensorEngine();
+    TensorEngine(const TensorEngine&) = delete;
+    TensorEngine& operator=(const TensorEngine&) = delete;
+
+    [[nodiscard]] std::span<const Parameter> parameters() const noexcept { return parameters_; }
+    void set_group(std::uint32_t group, const cpu_optim::HyperParameters& hyper);
+    void rebind(TensorId tensor, void* data);
+
+    void give_gradient(TensorId tensor, Gradient gradient);
+    void discard_gradients();
+    StepReport begin_step(const StepRule& rule);
+    void begin_streamed_step(double gradient_scale);
+    void end_gradients();
+    void wait_for(TensorId tensor);
+    void wait();
+    bool wait(std::chrono::milliseconds limit);
+
+    std::optional<TensorCommit> recover();
+    void begin_commit(const TensorCommit& note);
+
+    [[nodiscard]] std::uint64_t steps(TensorId tensor);
+    void set_steps(TensorId tensor, std::uint64_t steps);
+    void read_plane(TensorId tensor, Plane plane, std::uint64_t first, std::byte* out,
+                    std::size_t count);
+    void write_plane(TensorId tensor, Plane plane, std::uint64_t first, const std::byte* values,
+                     std::size_t count);
+    std::span<float> state_view(TensorId tensor, std::size_t plane);
+    void read_masters(TensorId tensor, std::uint64_t first, std::span<float> out);
+    void reset_residue(TensorId tensor);
+    void read_residue(TensorId tensor, std::uint64_t first, std::span<std::int16_t> out);
+    void write_residue(TensorId tensor, std::uint64_t first, std::span<const std::int16_t> values);
+    [[nodiscard]] Plane state_plane(std::size_t index) const;
+    [[nodiscard]] std::size_t state_planes() const noexcept {
+        return plan_.update.planes.size() - residue_planes();
+    }
+    [[nodiscard]] TensorOptimizerStatistics statistics() const;
+    [[nodiscard]] std::string_view io_backend_name() const noexcept {
+        return queue_.backend_name();
+    }
+
+  private:
+    TensorCommit load_commit();
+    TensorPlan checked_plan();
+    std::unique_ptr<nvme::IoBackend> backend() const;
+    void open_store();
+    std::optional<nvme::DirectFile> scratch_file() const;
+    void open_durable_store();
+    [[nodiscard]] CommitTableShape shape() const;
+    [[nodiscard]] std::vector<std::uint64_t> all_chunks() const;
+    void start(std::uint64_t version);
+
+    void begin_update(const std::shared_ptr<StepGradients>& gradients, double scale);
+
+    /// Norm and finiteness into the report; returns the clip coefficient.
+    double judge(const StepRule& rule, const StepGradients& gradients, StepReport& report);
+    std::shared_ptr<StepGradients> new_gradients();
+    std::shared_ptr<StepGradients> current_gradients();
+    void replace_gradients();
+
+    void check_tensor(TensorId tensor) const;
+    void check_bf16(TensorId tensor) const;
+    ElementRange part(TensorId tensor, std::uint64_t first, std::size_t count) const;
+    void check_ready(const char* what);
+    void require_no_stream(const char* what) const;
+    [[nodiscard]] std::uint64_t elements(TensorId tensor) const {
+        return order_.range(tensor).size();
+    }
+    [[nodiscard]] std::size_t residue_planes() const noexcept {
+        return plan_.update.planes.contains(Plane::residue) ? 1 : 0;
+    }
+
+    std::vector<Parameter> parameters_;
+    std::vector<cpu_optim::HyperParameters> groups_;
+    TensorOptimizerOptions options_;
+    ElementOrder order_;
+    TensorPlan plan_;
+    Monitor monitor_;
+    StallTotals update_time_;
+    MemoryLedger ledger_;
+    nvme::IoQueue queue_;
+    std::optional<DurableRun> run_;
+    std::optional<TileStore> store_;
+    HostPlanes planes_;
+    ChunkBoard board_;
+    UpdateThreads threads_;
+    nvme::HugePageArena work_;
+    ClientTensors tensors_;
+    std::vector<std::uint64_t> tensor_steps_;  ///< as of the commit asked for last
+    std::optional<ClientWeightImage> weights_;
+    std::optional<Committer> committer_;
+    std::optional<PlaneAccess> access_;
+    std::shared_ptr<StepGradients> gradients_;  ///< replaced under the monitor's lock
+    bool must_recover_ = false;
+    bool streaming_ = false;
+    std::uint64_t version_ = 0;
+    std::optional<UpdatePipeline> pipeline_;  // last: its thread uses all of the above
+};
+
+}  // namespace spillway::offload::detail
