@@ -7,7 +7,8 @@ target_include_directories(spillway_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_features(spillway_flags INTERFACE cxx_std_20)
 target_compile_options(spillway_flags INTERFACE
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
-    -Woverloaded-virtual -Wnull-dereference -Werror
+    -Woverloaded-virtual -Wnull-dereference
+    $<$<BOOL:${SPILLWAY_WARNINGS_AS_ERRORS}>:-Werror>
     # Contraction would make the same source give other bits on another instruction set.
     -ffp-contract=off)
 # g++ 12 reports false positives of this one inside its own library when optimising.

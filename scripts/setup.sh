@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build pkg-config git ca-certificates
           libhwy-dev libtbb-dev liburing-dev libhwloc-dev libxxhash-dev libfmt-dev libcli11-dev
-          nlohmann-json3-dev libopenblas-dev catch2 clang-format python3)
-[[ ${1:-} == --python ]] && packages+=(python3-venv)
+          nlohmann-json3-dev libopenblas-dev catch2 ccache clang-format python3)
+[[ ${1:-} == --python ]] && packages+=(python3-venv python3-dev)
 
 missing=()
 for package in "${packages[@]}"; do
@@ -25,9 +25,9 @@ if ((${#missing[@]})); then
         "${missing[@]}" >/dev/null
 fi
 
-if [[ ${1:-} == --python ]] && ! .venv/bin/python -c 'import torch, safetensors, transformers' 2>/dev/null; then
+if [[ ${1:-} == --python ]] && ! .venv/bin/python -c 'import torch, safetensors, transformers, accelerate, peft, lightning' 2>/dev/null; then
     echo "setup: making .venv with torch (some minutes, 3 GB)"
     python3 -m venv .venv
-    .venv/bin/pip install --quiet torch numpy safetensors transformers
+    .venv/bin/pip install --quiet torch numpy safetensors transformers accelerate peft lightning
 fi
 echo "setup: ready"

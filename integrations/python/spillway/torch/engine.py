@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The Spillway authors
+"""One native TensorOptimizer and which torch tensor is which of its tensors."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spillway import _core
+from spillway.torch import tensors
+from spillway.torch.families import Family, Hyper
+from spillway.torch.options import OffloadOptions
+
+PIECE_ELEMENTS = 1 << 20  # of state that is read or written at a time: 4 MiB
+RESIDUE = "residue"
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    """In a forked child: the native object's threads and files are the parent's, so it must never be destroyed here,
+    not even when the interpreter ends."""
+    for engine in _engines:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine._native))
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
+@dataclasses.dataclass
+class Slot:
+    """A parameter's place in the native object, and what was true of its values when that last used them."""
+
+    parameter: Tensor
+    number: int
+    group: int
+    name: str
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    pointer: int
+    version: int | None  # of the values that the residue belongs to; None: of whatever they are at the next step
+    started: bool = False  # has state of its own: was updated or loaded
+    has_residue: bool = False  # may differ from zero
+
+    def was_moved(self) -> bool:
+        p = self.parameter
+        return p.data_ptr() != self.pointer or p.dtype != self.dtype or p.stride() != self.stride
+
+    def was_edited(self) -> bool:
+        """Whether the user has changed the values since the last update."""
+        return self.version not in (None, self.parameter._version) or self.was_moved()
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A parameter to be taken in."""
+
+    parameter: Tensor
+    group: int
+    name: str
+
+
+class Engine:
+    """The native optimizer over a fixed set of parameters and a fixed layout of state planes per group.
+
+    Not thread-safe, but give() may be called from any thread. Use in a forked child raises RuntimeError.
+    """
+
+    def __init__(self, family: Family, members: list[Member], hypers: list[Hyper], layouts: list[tuple[str, ...]],
+                 options: OffloadOptions, start: float = 0.0) -> None:
+        tensors.refuse_shared_memory([(member.name, member.parameter) for member in members])
+        self.family = family
+        self.layouts = layouts
+        self._start = start  # what a plane holds before its tensor's first update
+        self.slots = {member.parameter: self._slot(number, member) for number, member in enumerate(members)}
+        self._hypers = [family.with_planes(hyper, names) for hyper, names in zip(hypers, layouts, strict=True)]
+        self._pid = os.getpid()
+        self._native = _core.TensorOptimizer(
+            [(slot.name, tensors.in_memory_order(slot.parameter), slot.group) for slot in self.slots.values()],
+            family.native_name, self._hypers, host_bytes=options.host_bytes, nvme=options.nvme,
+            chunk_bytes=options.chunk_bytes, threads=options.threads, isa=options.isa, io_backend=options.io_backend)
+        _engines.add(self)
+
+    @staticmethod
+    def _slot(number: int, member: Member) -> Slot:
+        p = member.parameter
+        return Slot(p, number, member.group, member.name, p.shape, p.stride(), p.dtype, p.data_ptr(), p._version)
+
+    @property
+    def native(self) -> Any:
+        """The native object; raises RuntimeError in a forked child."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("this optimizer belongs to the process that made it; a forked child cannot use it "
+                               "(start workers with the spawn method, or make an optimizer in each process)")
+        return self._native
+
+    def accepts(self, layouts: list[tuple[str, ...]]) -> bool:
+        """Whether groups that need these planes can go on here."""
+        return len(layouts) == len(self.layouts) and all(
+            held[: len(needed)] == needed for needed, held in zip(layouts, self.layouts, strict=True))
+
+    def set_hypers(self, hypers: list[Hyper]) -> None:
+        for group, hyper in enumerate(hypers):
+            if hyper != self._hypers[group]:
+                self.native.set_group(group, hyper)
+                self._hypers[group] = hyper
+
+    def follow_values(self) -> bool:
+        """Looks where every parameter's values are now and whether the user changed them. False: some have another
+        memory order, so that the state has to be arranged anew. Raises ValueError or TypeError for what cannot be
+        followed."""
+        moved = [slot for slot in self.slots.values() if slot.was_moved()]
+        for slot in moved:
+            self._check_moved(slot)
+        for slot in self.slots.values():
+            if slot.has_residue and slot.was_edited():
+                self._forget_residue(slot)
+        if any(slot.parameter.stride() != slot.stride for slot in moved):
+            return False
+        for slot in moved:
+            self.native.rebind(slot.number, tensors.in_memory_order(slot.parameter))
+            slot.pointer = slot.parameter.data_ptr()
+        return True
+
+    @staticmethod
+    def _check_moved(slot: Slot) -> None:
+        tensors.check_parameter(slot.name, slot.parameter)
+        if slot.parameter.dtype != slot.dtype:
+            raise TypeError(f"parameter {slot.name} was {slot.dtype} and is {slot.parameter.dtype} now; make a new "
+                            "optimizer after changing the dtype of a model")
+        if slot.parameter.shape != slot.shape:
+            raise ValueError(f"parameter {slot.name} had shape {tuple(slot.shape)} and has "
+                             f"{tuple(slot.parameter.shape)} now; make a new optimizer after resizing a model")
+
+    def _forget_residue(self, slot: Slot) -> None:
+        if slot.dtype is torch.bfloat16:
+            self.native.reset_residue(slot.number)
+            slot.has_residue = False
+
+    def begin_first_buffers(self, with_momentum: list[bool]) -> None:
+        """SGD's first update of a buffer is the gradient itself, also when momentum came later than the tensor."""
+        for slot in self.slots.values():
+            if with_momentum[slot.group] and not slot.started and self.native.steps(slot.number) != 0:
+                self.native.set_steps(slot.number, 0)
+
+    def mark_updated(self, slots: list[Slot], layouts: list[tuple[str, ...]]) -> None:
+        """With an update of these tensors: autograd learns that their values change. `layouts`: of the groups."""
+        torch.autograd.graph.increment_version([slot.parameter for slot in slots])
+        for slot in slots:
+            slot.version = slot.parameter._version
+            slot.started = slot.started or bool(layouts[slot.group])
+            slot.has_residue = slot.dtype is torch.bfloat16
+
+    # ---- state, by torch's names -----------------------------------------------------------------------------
+
+    def keys(self, slot: Slot) -> tuple[str, ...]:
+        """Names of the state that this parameter has."""
+        planes = self.layouts[slot.group] if slot.started or self.family.starts_with_state else ()
+        step = ("step",) if self.family.counts_steps and planes else ()
+        return (*step, *planes, *((RESIDUE,) if slot.has_residue and not slot.was_edited() else ()))
+
+    def has_room(self, slot: Slot, key: str) -> bool:
+        """Whether `key` is kept here for this parameter."""
+        if key == RESIDUE:
+            return slot.dtype is torch.bfloat16
+        return key in self.layouts[slot.group] or (key == "step" and self.family.counts_steps)
+
+    def is_resident(self) -> bool:
+        """Whether every plane of every parameter lies in host memory."""
+        return all(self.native.state_view(slot.number, plane) is not None for slot in self.slots.values()
+                   for plane in range(len(self.layouts[slot.group])))
+
+    def read(self, slot: Slot, key: str) -> Tensor:
+        """One value of the state, shaped as torch has it: a live view where it lies in host memory, else a copy."""
+        if key == "step":
+            return torch.tensor(float(self.native.steps(slot.number)))
+        if key != RESIDUE:
+            view = self.native.state_view(slot.number, self.layouts[slot.group].index(key))
+            if view is not None:
+                return tensors.like_parameter(torch.from_numpy(view), slot.shape, slot.stride)
+        flat = torch.empty(slot.parameter.numel(), dtype=torch.int16 if key == RESIDUE else torch.float32)
+        for first, piece in pieces(flat):
+            self.read_piece(slot, key, first, piece)
+        return tensors.like_parameter(flat, slot.shape, slot.stride)
+
+    def read_piece(self, slot: Slot, key: str, first: int, out: Tensor) -> None:
+        """Elements first .. first + out.numel() of a plane or of the residue, in memory order."""
+        if key == RESIDUE:
+            self.native.read_residue(slot.number, first, out)
+        else:
+            self.native.read_state(slot.number, self.layouts[slot.group].index(key), first, out)
+
+    def read_master(self, slot: Slot) -> Tensor:
+        """The exact fp32 values, a copy."""
+        flat = torch.empty(slot.parameter.numel())
+        for first, piece in pieces(flat):
+            self.native.read_masters(slot.number, first, piece)
+        return tensors.like_parameter(flat, slot.shape, slot.stride)
+
+    def write(self, slot: Slot, key: str, value: Any) -> None:
+        """Sets one value of the state from anything torch's classes keep under that name."""
+        if key == "step":
+            self.native.set_steps(slot.number, int(float(value)))
+        elif key == RESIDUE:
+            flat = tensors.arranged(value, slot.shape, slot.stride)
+            for first, piece in pieces(flat):
+                self.native.write_residue(slot.number, first, piece)
+            slot.has_residue = True
+            slot.version = None
+            return
+        else:
+            self._write_plane(slot, self.layouts[slot.group].index(key), value)
+        slot.started = True
+        if not self.family.counts_steps and self.native.steps(slot.number) == 0:
+            self.native.set_steps(slot.number, 1)
+
+    def _write_plane(self, slot: Slot, plane: int, value: Tensor) -> None:
+        flat = tensors.arranged(value, slot.shape, slot.stride)
+        for first, piece in pieces(flat):
+            self.native.write_state(slot.number, plane, first, piece.to(torch.float32))
+
+    def begin(self, slot: Slot) -> None:
+        """Sets planes to what they are before the first update. For a tensor of a new engine, which are 0."""
+        if self._start != 0:
+            self._fill(slot, self._start)
+
+    def clear(self, slot: Slot) -> None:
+        """As if the tensor had never been updated."""
+        self._fill(slot, self._start)
+        self.native.set_steps(slot.number, 0)
+        slot.started = False
+        self._forget_residue(slot)
+
+    def _fill(self, slot: Slot, value: float) -> None:
+        count = slot.parameter.numel()
+        buffer = torch.full((min(count, PIECE_ELEMENTS),), value)
+        for plane in range(len(self.layouts[slot.group])):
+            for first in range(0, count, PIECE_ELEMENTS):
+                self.native.write_state(slot.number, plane, first, buffer[: count - first])
+
+
+def pieces(flat: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """(first element, view) of runs of at most PIECE_ELEMENTS."""
+    for first in range(0, flat.numel(), PIECE_ELEMENTS):
+        yield first, flat[first : first + PIECE_ELEMENTS]
