@@ -309,6 +309,14 @@ std::optional<CommitLog::Recovered> CommitLog::Impl::recover() {
     return recovered;
 }
 
+CommitLog::Start CommitLog::start_for(const std::filesystem::path& folder) {
+    for (const char* const name : {"record.0", "record.1", "table.0", "table.1"}) {
+        if (std::filesystem::exists(folder / name))
+            return Start::open_existing;
+    }
+    return Start::create;
+}
+
 CommitLog::CommitLog(nvme::IoQueue& queue, const std::filesystem::path& folder, const RunId& run,
                      const CommitTableShape& shape, Start start)
     : impl_(std::make_unique<Impl>(queue, folder, run, shape, start)) {}

@@ -24,6 +24,9 @@ class CommitLog {
   public:
     enum class Start { create, open_existing, open_read_only };
 
+    /// For writing: whether any of the four files is there decides; the log completes the others.
+    [[nodiscard]] static Start start_for(const std::filesystem::path& folder);
+
     /// `create` makes and preallocates the four files and flushes the folder; existing ones are an
     /// error. Opening tolerates files that are missing or short, as a kill inside `create` leaves
     /// them (record.0 is made first); recover() then completes them in a log that was opened for

@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "offload/commit_log.h"
 #include "offload/detail/bootstrap.h"
 #include "offload/detail/committer.h"
@@ -30,11 +32,10 @@ std::unique_ptr<nvme::IoBackend> backend_for(const OffloadOptions& options) {
 }
 
 nvme::DirectFile open_extents(const StateFolder& folder, const ElementOrder& order,
-                              Durability durability) {
+                              Durability durability, PlaneSet planes) {
     nvme::DirectFile file(folder.extents_file(), nvme::OpenMode::create_or_open,
                           nvme::DirectMode::automatic);
-    file.preallocate(
-        detail::ExtentLayout(order.tiles(), durability, training_planes).total_bytes());
+    file.preallocate(detail::ExtentLayout(order.tiles(), durability, planes).total_bytes());
     return file;
 }
 
@@ -90,14 +91,14 @@ class OffloadEngine::Impl {
           compute_(compute),
           ledger_(plan_.host_bytes),
           queue_(backend_for(options_), {options_.io_depth, largest_io_operation_bytes}),
-          store_(queue_, open_extents(folder_, order_, options_.durability), order_,
-                 options_.durability, training_planes),
+          store_(queue_, open_extents(folder_, order_, options_.durability, plan_.planes), order_,
+                 options_.durability, plan_.planes),
           planes_(plan_, order_.tiles(), ledger_),
           board_(monitor_, plan_.chunks),
-          log_(queue_, folder_.folder(), folder_.manifest().run,
-               {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size())},
-               log_start(folder_)),
+          log_(queue_, folder_.folder(), folder_.manifest().run, shape(),
+               CommitLog::start_for(folder_.folder())),
           tensor_steps_(order_.tensors().size(), 0) {
+        check_folder();
         count_tables();
         work_ = ledger_.arena("work buffers", detail::bootstrap_bytes(plan_));
         if (options_.timing == UpdateTiming::after_norm)
@@ -232,16 +233,18 @@ class OffloadEngine::Impl {
     }
 
   private:
-    static CommitLog::Start log_start(const StateFolder& folder) {
-        return std::filesystem::exists(folder.folder() / "record.0")
-                   ? CommitLog::Start::open_existing
-                   : CommitLog::Start::create;
+    [[nodiscard]] CommitTableShape shape() const {
+        return {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size()), plan_.planes};
+    }
+    void check_folder() const {
+        if (folder_.manifest().planes != plan_.planes)
+            throw FolderRefused(fmt::format(
+                "{}: this run keeps {} planes per parameter, its optimizer needs {}",
+                folder_.folder().string(), folder_.manifest().planes.size(), plan_.planes.size()));
     }
     void count_tables() {
-        const CommitTableShape shape{order_.tiles(),
-                                     static_cast<std::uint32_t>(order_.tensors().size())};
-        ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles(), training_planes) +
-                                    log_.buffer_bytes() + table_capacity_bytes(shape) +
+        ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles(), plan_.planes) +
+                                    log_.buffer_bytes() + table_capacity_bytes(shape()) +
                                     static_cast<std::size_t>(order_.tiles()) * 24);
     }
     detail::BootstrapContext bootstrap() {

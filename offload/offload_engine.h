@@ -42,7 +42,7 @@ struct GradientSummary {
 /// What one update needs: hyper-parameters per group, and the factor on every gradient (clip
 /// coefficient).
 struct UpdateStep {
-    std::vector<cpu_optim::AdamHyperParameters> groups;
+    std::vector<cpu_optim::HyperParameters> groups;
     double gradient_scale = 1.0;
 };
 

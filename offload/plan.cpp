@@ -28,13 +28,15 @@ constexpr std::size_t pooled_gradient_slots =
 /// What waits or rests in host memory if it can, dearest first: a working weight is read three
 /// times and written once per step, the others once each; gradients before moments, because a
 /// commit does not write them.
-enum class Resident : std::size_t { weight, residue, gradient, m, v };
+enum class Resident : std::size_t { weight, residue, gradient, m, v, extra };
 constexpr std::array residency_order{Resident::weight, Resident::residue, Resident::gradient,
-                                     Resident::m, Resident::v};
+                                     Resident::m,      Resident::v,       Resident::extra};
 
-constexpr std::size_t resident_tile_bytes(Resident kind) {
-    return kind == Resident::weight || kind == Resident::residue ? tile_elements * 2
-                                                                 : fp32_tile_bytes;
+/// Of what has no plane: none.
+constexpr std::optional<Plane> plane_of(Resident kind) {
+    constexpr std::array<std::optional<Plane>, residency_order.size()> planes{
+        Plane::weight, Plane::residue, std::nullopt, Plane::m, Plane::v, Plane::extra};
+    return planes[static_cast<std::size_t>(kind)];
 }
 
 std::uint64_t unit_tiles(const ElementOrder& order, const Unit& unit) {
@@ -63,6 +65,13 @@ class Planner {
     void finish_host_items(std::size_t whole_kinds);
     void count_traffic();
     [[nodiscard]] std::size_t host_left_bytes() const;
+    /// 0 for a plane that is not kept.
+    [[nodiscard]] std::size_t resident_tile_bytes(Resident kind) const {
+        const auto plane = plane_of(kind);
+        if (!plane)
+            return gradient_tile_bytes;
+        return plan_.planes.contains(*plane) ? tile_bytes(*plane) : 0;
+    }
     [[nodiscard]] std::vector<std::uint8_t>& residency(Resident kind);
 
     const ElementOrder& order_;
@@ -192,19 +201,8 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
 }
 
 std::vector<std::uint8_t>& Planner::residency(Resident kind) {
-    switch (kind) {
-        case Resident::weight:
-            return plan_.resident[index_of(Plane::weight)];
-        case Resident::residue:
-            return plan_.resident[index_of(Plane::residue)];
-        case Resident::m:
-            return plan_.resident[index_of(Plane::m)];
-        case Resident::v:
-            return plan_.resident[index_of(Plane::v)];
-        case Resident::gradient:
-            break;
-    }
-    return plan_.gradient_resident;
+    const auto plane = plane_of(kind);
+    return plane ? plan_.resident[index_of(*plane)] : plan_.gradient_resident;
 }
 
 void Planner::set_all(Resident kind, bool resident) {
@@ -371,6 +369,7 @@ void Planner::count_traffic() {
 }
 
 OffloadPlan Planner::make() {
+    plan_.planes = request_.planes;
     plan_device();
     try_chunk_sizes();
     const bool everything = plan_.weight_read_buffers == 0 && plan_.pipeline_slots == 2;

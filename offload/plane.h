@@ -83,8 +83,27 @@ class PlaneSet {
     std::uint32_t bits_ = 0;
 };
 
-/// What AdamW over an engine's own weights keeps.
-inline constexpr PlaneSet training_planes{Plane::weight, Plane::residue, Plane::m, Plane::v};
+/// The first `count` of m, v and extra: where an optimizer with so many values per parameter keeps
+/// them.
+[[nodiscard]] constexpr PlaneSet state_plane_set(std::size_t count) noexcept {
+    PlaneSet planes;
+    for (const auto plane : {Plane::m, Plane::v, Plane::extra}) {
+        if (planes.size() < count)
+            planes.insert(plane);
+    }
+    return planes;
+}
+
+/// What an engine that owns its weights keeps with such an optimizer.
+[[nodiscard]] constexpr PlaneSet planes_with_weights(std::size_t state_planes) noexcept {
+    auto planes = state_plane_set(state_planes);
+    planes.insert(Plane::weight);
+    planes.insert(Plane::residue);
+    return planes;
+}
+
+/// The most usual: AdamW's.
+inline constexpr PlaneSet training_planes = planes_with_weights(2);
 
 [[nodiscard]] constexpr std::size_t element_bytes(Plane plane) noexcept {
     return plane == Plane::weight || plane == Plane::residue ? 2 : 4;

@@ -49,6 +49,9 @@ void TensorOptimizer::end_gradients() {
 void TensorOptimizer::wait_for(TensorId tensor) {
     impl_->wait_for(tensor);
 }
+bool TensorOptimizer::wait_for(TensorId tensor, std::chrono::milliseconds limit) {
+    return impl_->wait_for(tensor, limit);
+}
 void TensorOptimizer::wait() {
     impl_->wait();
 }

@@ -117,8 +117,9 @@ struct TensorOptimizerStatistics {
 ///
 /// Threads: give_gradient() may be called from any thread; everything else from one at a time.
 /// Errors: a failure of I/O or integrity poisons the object: the next call and every later one
-/// throws the first error. What the caller did wrong is std::invalid_argument (a value) or
-/// std::logic_error (an order of calls), changes nothing and poisons nothing.
+/// throws the first error. After a step that failed every weight is the old or the new one; after a
+/// recover() that failed weights are undefined. What the caller did wrong is std::invalid_argument
+/// (a value) or std::logic_error (an order of calls), changes nothing and poisons nothing.
 class TensorOptimizer {
   public:
     /// All groups must be of one optimizer. Throws std::invalid_argument, PlanRefused (memory or
@@ -151,10 +152,11 @@ class TensorOptimizer {
     void begin_streamed_step(double gradient_scale);
     /// No more gradients come for the streamed step.
     void end_gradients();
-    /// Until the weights of `tensor` are those after the step begun last.
+    /// Until the weights of `tensor` are those after the step begun last. With a limit: whether
+    /// they are, so that a caller can look for interruptions between two calls.
     void wait_for(TensorId tensor);
-    /// Until update and commit are over. With a limit: whether they were, so that a caller can look
-    /// for interruptions between two calls.
+    [[nodiscard]] bool wait_for(TensorId tensor, std::chrono::milliseconds limit);
+    /// Until update and commit are over. With a limit: whether they are.
     void wait();
     [[nodiscard]] bool wait(std::chrono::milliseconds limit);
 

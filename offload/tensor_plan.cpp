@@ -23,15 +23,6 @@ constexpr std::size_t largest_default_chunk_tiles = 64;
 constexpr std::size_t staged_pipeline_slots = 4;  // read ahead, read, compute, write back
 constexpr std::size_t resident_pipeline_slots = 2;
 
-PlaneSet state_plane_set(std::size_t planes) {
-    PlaneSet set;
-    for (const auto plane : {Plane::m, Plane::v, Plane::extra}) {
-        if (set.size() < planes)
-            set.insert(plane);
-    }
-    return set;
-}
-
 class TensorPlanner {
   public:
     TensorPlanner(const ElementOrder& order, std::span<const ParameterType> types,
@@ -59,8 +50,11 @@ class TensorPlanner {
             throw std::invalid_argument(
                 fmt::format("chunk size {} is not a multiple of a tile, {} bytes",
                             request_.chunk_bytes, fp32_tile_bytes));
-        return request_.chunk_bytes != 0 ? request_.chunk_bytes / fp32_tile_bytes
-                                         : largest_default_chunk_tiles;
+        // A chunk of more than the whole model would only ask for larger buffers.
+        return std::min<std::uint64_t>(request_.chunk_bytes != 0
+                                           ? request_.chunk_bytes / fp32_tile_bytes
+                                           : largest_default_chunk_tiles,
+                                       tiles_);
     }
 
     void lay_out(std::uint64_t chunk_tiles) {
@@ -125,8 +119,9 @@ class TensorPlanner {
         for (const auto plane : update.planes)
             slot_bytes += static_cast<std::size_t>(update.chunk_tiles) * tile_bytes(plane);
         const auto staging = arena_bytes(staged_pipeline_slots * slot_bytes);
+        const auto resident = arena_bytes(everything);
         smallest_need_bytes_ =
-            fixed + (request_.nvme == NvmeTier::absent ? arena_bytes(everything) : staging);
+            fixed + (request_.nvme == NvmeTier::absent ? resident : std::min(resident, staging));
         if (request_.nvme == NvmeTier::absent || fixed + staging > request_.host_bytes)
             return false;
         // Large chunks only while what passes through takes a small part of the budget.

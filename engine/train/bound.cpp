@@ -35,10 +35,11 @@ StepBound step_bound(const MachineRates& rates, const StepDemand& demand) {
     return bound;
 }
 
-std::uint64_t dram_bytes_per_step(std::uint64_t parameters, const StepDemand& transfers) {
-    // State: 2 + 2 + 4 + 4 bytes, in and out. Gradient: written by backward, read and added to the
+std::uint64_t dram_bytes_per_step(std::uint64_t parameters, std::uint64_t rest_bytes_per_parameter,
+                                  const StepDemand& transfers) {
+    // Weight, residue and state, in and out. Gradient: written by backward, read and added to the
     // waiting one by the scan, read by the update: four passes of 4 bytes.
-    constexpr std::uint64_t state = 2 * 12;
+    const std::uint64_t state = 2 * rest_bytes_per_parameter;
     constexpr std::uint64_t gradient = 4 * 4;
     return parameters * (state + gradient) + transfers.nvme_read_bytes +
            transfers.nvme_written_bytes + transfers.to_device_bytes + transfers.to_host_bytes;

@@ -37,10 +37,12 @@ struct StepBound {
 /// unknown does not count.
 [[nodiscard]] StepBound step_bound(const MachineRates& rates, const StepDemand& demand);
 
-/// Bytes of one step that really cross DRAM, DMA included, for `parameters` elements of split
-/// state (12 bytes each): the update reads and writes state and gradient once, every gradient
-/// contribution is added up once more, drives and link pass through DRAM once.
+/// Bytes of one step that really cross DRAM, DMA included, for `parameters` elements with
+/// `rest_bytes_per_parameter` of weight, residue and state each (AdamW: 12): the update reads and
+/// writes state and gradient once, every gradient contribution is added up once more, drives and
+/// link pass through DRAM once.
 [[nodiscard]] std::uint64_t dram_bytes_per_step(std::uint64_t parameters,
+                                                std::uint64_t rest_bytes_per_parameter,
                                                 const StepDemand& transfers);
 
 }  // namespace spillway::engine

@@ -6,6 +6,8 @@
 #include <exception>
 #include <optional>
 
+#include "engine/train/optimizer_choice.h"
+
 namespace spillway::engine {
 namespace {
 
@@ -90,6 +92,7 @@ class Planning {
             .host_bytes = budgets_.host_bytes - plan.client_host_bytes,
             .device_bytes = budgets_.device_bytes - plan.activation_bytes,
             .nvme = nvme_,
+            .planes = planes_of(settings_),
             .chunk_bytes = settings_.chunk_size,
             .timing = update_timing(settings_),
             .durability =

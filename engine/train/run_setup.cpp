@@ -16,6 +16,7 @@
 #include "engine/train/calibration.h"
 #include "engine/train/machine_memory.h"
 #include "engine/train/metrics_log.h"
+#include "engine/train/optimizer_choice.h"
 #include "engine/train/probe.h"
 #include "engine/train/profile.h"
 #include "engine/train/train_report.h"
@@ -196,9 +197,17 @@ MachineProfile find_profile_of(const RunSetup& setup, Console& console) {
     return profile;
 }
 
+/// The profile's update rate is AdamW's over split masters. Updates are bound by memory, so another
+/// optimizer takes time by its bytes: what rests, and a gradient.
+double share_of_adamw(std::size_t rest_bytes) {
+    constexpr double adamw_bytes = 12 + 4;
+    return (static_cast<double>(rest_bytes) + 4) / adamw_bytes;
+}
+
 StepBound find_bound(const RunSetup& setup, Console& console) {
     const auto& plan = setup.plan.offload;
     const auto parameters = setup.layout.order.parameters();
+    const auto rest_bytes = rest_bytes_per_parameter(setup.settings);
     const auto profile = find_profile_of(setup, console);
     const auto drive = profile.drive.value_or(DriveRates{});
     StepDemand demand{.nvme_read_bytes = plan.nvme_read_bytes_per_step,
@@ -207,11 +216,12 @@ StepBound find_bound(const RunSetup& setup, Console& console) {
         demand.to_device_bytes = plan.to_device_bytes_per_step;
         demand.to_host_bytes = plan.to_host_bytes_per_step;
     }
-    demand.dram_bytes = dram_bytes_per_step(parameters, demand);
+    demand.dram_bytes = dram_bytes_per_step(parameters, rest_bytes, demand);
     demand.cpu_s = calibrate_pass_s(*setup.device, *setup.compute, *setup.pool, setup.layout.config,
                                     setup.plan.shape);
     if (profile.update_parameters_per_s > 0)
-        demand.cpu_s += static_cast<double>(parameters) / profile.update_parameters_per_s;
+        demand.cpu_s += static_cast<double>(parameters) / profile.update_parameters_per_s *
+                        share_of_adamw(rest_bytes);
     const auto bound = step_bound({.nvme_read = drive.read_bytes_per_s,
                                    .nvme_write = drive.write_bytes_per_s,
                                    .nvme_mixed = drive.mixed_bytes_per_s,
@@ -231,9 +241,9 @@ offload::StateFolder create_folder(const RunSetup& setup, const std::string& fin
         fs::remove(settings.out / MetricsLog::file_name);
     }
     const auto tensors = setup.layout.order.tensors();
-    return offload::StateFolder::create(settings.out, settings.nvme,
-                                        {tensors.begin(), tensors.end()}, settings.durable,
-                                        make_run_record(settings, fingerprint));
+    return offload::StateFolder::create(
+        settings.out, settings.nvme, {tensors.begin(), tensors.end()}, settings.durable,
+        make_run_record(settings, fingerprint), planes_of(settings));
 }
 
 }  // namespace

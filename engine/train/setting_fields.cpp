@@ -18,6 +18,7 @@
 #include "engine/cli/nearest.h"
 #include "engine/cli/units.h"
 #include "engine/model/gpt2_config.h"
+#include "engine/train/optimizer_choice.h"
 
 namespace spillway::engine {
 namespace {
@@ -216,11 +217,15 @@ std::vector<SettingField> model_fields() {
 
 std::vector<SettingField> optimizer_fields() {
     return {
-        choice({"optimizer", "", "the optimizer", Scope::run}, &Settings::optimizer, {"adamw"},
-               {"sgd", "momentum", "adagrad", "lion", "lamb", "lars", "muon", "adafactor", "sam"}),
+        choice({"optimizer", "", "the optimizer", Scope::run}, &Settings::optimizer,
+               optimizer_names(), {"nadam", "lamb", "lars", "muon", "adafactor", "sam"}),
         number({"lr", "X", "peak learning rate", Scope::run}, &Settings::lr),
         number({"beta1", "X", "decay of the first moment", Scope::run}, &Settings::beta1),
-        number({"beta2", "X", "decay of the second moment", Scope::run}, &Settings::beta2),
+        number({"beta2", "X", "decay of the second moment (lion: of the first, as it is kept)",
+                Scope::run},
+               &Settings::beta2),
+        number({"momentum", "X", "of sgd and rmsprop; 0: none, and no state for it", Scope::run},
+               &Settings::momentum),
         number({"epsilon", "X", "added to the root of the second moment", Scope::run},
                &Settings::epsilon),
         number({"weight-decay", "X", "of matrices; vectors are never decayed", Scope::run},

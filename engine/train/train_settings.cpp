@@ -84,6 +84,7 @@ void check_optimizer(const TrainSettings& s, Problems& problems) {
     check_range(problems, "lr", s.lr, 0, large, "0 or more");
     check_range(problems, "beta1", s.beta1, 0, below_one, "at least 0 and below 1");
     check_range(problems, "beta2", s.beta2, 0, below_one, "at least 0 and below 1");
+    check_range(problems, "momentum", s.momentum, 0, below_one, "at least 0 and below 1");
     check_range(problems, "epsilon", s.epsilon, 0, large, "0 or more");
     check_range(problems, "weight-decay", s.weight_decay, 0, large, "0 or more");
     check_range(problems, "min-lr", s.min_lr, 0, 1, "a part of --lr, from 0 to 1");

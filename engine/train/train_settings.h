@@ -35,6 +35,7 @@ struct TrainSettings {
     double lr = 3e-4;                  ///< peak learning rate
     double beta1 = 0.9;                ///< decay of the first moment
     double beta2 = 0.95;               ///< decay of the second moment
+    double momentum = 0.9;             ///< of sgd and rmsprop
     double epsilon = 1e-8;             ///< added to the root of the second moment
     double weight_decay = 0.1;         ///< of matrices; vectors are never decayed
     std::string schedule = "cosine";   ///< of the learning rate: constant, linear, cosine

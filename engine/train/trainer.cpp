@@ -16,6 +16,7 @@
 #include "engine/train/master_hash.h"
 #include "engine/train/metrics_log.h"
 #include "engine/train/offload_parameter_stream.h"
+#include "engine/train/optimizer_choice.h"
 #include "engine/train/progress_meter.h"
 #include "engine/train/run_clock.h"
 #include "engine/train/train_report.h"
@@ -68,7 +69,8 @@ class Trainer::Impl {
             std::size_t{settings_.batch} * (settings_.sequence_tokens() + std::size_t{1});
         tokens_.resize(tokens);
         if (settings_.io_backend == "auto" && engine_.io_backend_name() == "threads")
-            console_.line("I/O by threads: io_uring cannot be used here, " + nvme::io_uring_refusal());
+            console_.line("I/O by threads: io_uring cannot be used here, " +
+                          nvme::io_uring_refusal());
         recover_or_initialise();
         clock_.emplace(settings_, std::exchange(setup_.replay, std::nullopt), progress_.elapsed_s);
         log_.emplace(settings_.out, progress_.iteration);
@@ -172,15 +174,10 @@ class Trainer::Impl {
     }
 
     [[nodiscard]] offload::UpdateStep update_step(double learning_rate, double scale) const {
-        const auto group = [&](double decay) {
-            return cpu_optim::AdamHyperParameters{.learning_rate = learning_rate,
-                                                   .beta1 = settings_.beta1,
-                                                   .beta2 = settings_.beta2,
-                                                   .epsilon = settings_.epsilon,
-                                                   .weight_decay = decay};
-        };
         // In the order of DecayGroup.
-        return {{group(settings_.weight_decay), group(0)}, scale};
+        return {{hyper_parameters(settings_, learning_rate, settings_.weight_decay),
+                 hyper_parameters(settings_, learning_rate, 0)},
+                scale};
     }
 
     void advance(double loss, bool skipped) {

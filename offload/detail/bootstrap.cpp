@@ -70,10 +70,11 @@ void fill_new_run(const BootstrapContext& context, const OffloadEngine::InitialV
             const std::span<float> values{masters + index * tile_elements, tile_elements};
             fill_masters(order, tiles.begin + index, fill, values);
             split_tile(context, tiles.begin + index, values, at(Plane::weight), at(Plane::residue));
-            std::memset(at(Plane::m), 0, tile_bytes(Plane::m));
-            std::memset(at(Plane::v), 0, tile_bytes(Plane::v));
-            for (const auto plane : context.plan.planes)
+            for (const auto plane : context.plan.planes) {
+                if (plane != Plane::weight && plane != Plane::residue)
+                    std::memset(at(plane), 0, tile_bytes(plane));
                 checksums[index_of(plane)][index] = tile_checksum({at(plane), tile_bytes(plane)});
+            }
         });
         PendingIo writes;
         for (const auto plane : context.plan.planes)

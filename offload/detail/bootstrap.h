@@ -20,9 +20,12 @@ struct BootstrapContext {
     std::span<std::byte> work;  ///< bootstrap_bytes(plan)
 };
 
-/// An fp32 master and the four stored planes of a chunk.
+/// An fp32 master and the stored planes of a chunk.
 [[nodiscard]] constexpr std::size_t bootstrap_bytes(const OffloadPlan& plan) noexcept {
-    return static_cast<std::size_t>(plan.chunk_tiles) * tile_elements * (4 + 2 + 2 + 4 + 4);
+    std::size_t tile = tile_elements * sizeof(float);
+    for (const auto plane : plan.planes)
+        tile += tile_bytes(plane);
+    return static_cast<std::size_t>(plan.chunk_tiles) * tile;
 }
 
 /// Fills every chunk with `fill`'s values and zero moments, on the drive and where it is resident.

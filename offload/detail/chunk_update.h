@@ -2,10 +2,12 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "cpu_optim/elementwise.h"
 #include "offload/detail/tile_store.h"
 #include "offload/plane.h"
 
@@ -32,6 +34,11 @@ struct ChunkPlanes {
 void verify_staged(const TileStore& store, const ChunkPlanes& chunk, std::uint64_t index);
 /// Notes the checksums of the planes that go back to the drive.
 void checksum_staged(const ChunkPlanes& chunk, std::uint64_t index);
+
+/// Where the optimizer's state of a tile's elements from `first` on lies, in its order.
+[[nodiscard]] std::array<float*, cpu_optim::most_state_planes> state_of(const ChunkPlanes& chunk,
+                                                                        std::uint64_t index,
+                                                                        std::uint64_t first);
 
 /// What one update does with its chunks. Called by the pipeline's thread alone, in the order of the
 /// members; what it throws poisons the engine.

@@ -43,7 +43,8 @@ bool ClientUpdate::wait_for_gradients(std::uint64_t chunk) {
     const auto span = order.tensors_in({tiles.begin * tile_elements, tiles.end * tile_elements});
     gradients_->wait_for(span.first, span.last);
     for (auto tensor = span.first; tensor < span.last; ++tensor) {
-        if (gradients_->of(tensor).data != nullptr)
+        // Tensors without elements are not waited for, so not looked at before the end.
+        if (order.range(tensor).size() != 0 && gradients_->of(tensor).data != nullptr)
             return true;
     }
     return false;
@@ -58,14 +59,12 @@ void ClientUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index) co
     verify_staged(context_.store, chunk, index);
     const auto first = (chunk.tiles.begin + index) * tile_elements;
     const auto span = context_.store.order().tensors_in({first, first + tile_elements});
-    for (auto tensor = span.first; tensor < span.last; ++tensor) {
-        if (gradients_->of(tensor).data != nullptr)
-            update_part(chunk, index, tensor);
-    }
+    for (auto tensor = span.first; tensor < span.last; ++tensor)
+        update_part(chunk, index, tensor);
     checksum_staged(chunk, index);
 }
 
-/// The part of `tensor` that lies in one tile.
+/// The part of `tensor` that lies in one tile, if it has elements and a gradient.
 void ClientUpdate::update_part(const ChunkPlanes& chunk, std::uint64_t index,
                                TensorId tensor) const {
     const auto tile_begin = (chunk.tiles.begin + index) * tile_elements;
@@ -74,10 +73,12 @@ void ClientUpdate::update_part(const ChunkPlanes& chunk, std::uint64_t index,
     const auto end = std::min(whole.end, tile_begin + tile_elements);
     if (begin >= end)
         return;
+    const auto gradient = gradients_->of(tensor);
+    if (gradient.data == nullptr)
+        return;
     const auto in_tile = begin - tile_begin;
     const auto in_tensor = begin - whole.begin;
     const auto& client = context_.tensors[tensor];
-    const auto gradient = gradients_->of(tensor);
 
     cpu_optim::ElementwiseRun run;
     run.elements = static_cast<std::size_t>(end - begin);
@@ -89,11 +90,7 @@ void ClientUpdate::update_part(const ChunkPlanes& chunk, std::uint64_t index,
         if (client.fresh_residue)
             std::fill_n(run.residue, run.elements, std::int16_t{0});
     }
-    std::size_t state = 0;
-    for (const auto plane : chunk.planes) {
-        if (plane != Plane::residue)
-            run.state[state++] = element_at<float>(chunk.tile(plane, index), in_tile);
-    }
+    run.state = state_of(chunk, index, in_tile);
     run.gradient = static_cast<const std::byte*>(gradient.data) +
                    in_tensor * cpu_optim::gradient_bytes(gradient.type);
     run.gradient_type = gradient.type;
@@ -103,6 +100,8 @@ void ClientUpdate::update_part(const ChunkPlanes& chunk, std::uint64_t index,
 }
 
 void ClientUpdate::end() {
+    // Gradients of tensors without elements may still come: they count as steps, too.
+    gradients_->wait_closed();
     for (TensorId tensor = 0; tensor < context_.tensors.size(); ++tensor) {
         if (gradients_->of(tensor).data == nullptr)
             continue;

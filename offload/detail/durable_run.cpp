@@ -57,13 +57,11 @@ DurableRun::DurableRun(nvme::IoQueue& queue, Request request)
 
 void DurableRun::open() {
     folder_.emplace(open_or_create(request_));
-    const auto start = std::filesystem::exists(folder_->folder() / "record.0")
-                           ? CommitLog::Start::open_existing
-                           : CommitLog::Start::create;
     const CommitTableShape shape{ElementOrder(request_.tensors).tiles(),
                                  static_cast<std::uint32_t>(request_.tensors.size()),
                                  request_.stored};
-    log_.emplace(queue_, folder_->folder(), folder_->manifest().run, shape, start);
+    log_.emplace(queue_, folder_->folder(), folder_->manifest().run, shape,
+                 CommitLog::start_for(folder_->folder()));
     recovered_ = log_->recover();
     folder_->check_commit(recovered_ ? recovered_->table.sequence : 0);
 }

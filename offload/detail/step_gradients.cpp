@@ -22,6 +22,11 @@ void StepGradients::close() {
     monitor_.notify();
 }
 
+void StepGradients::reopen() {
+    const auto lock = monitor_.lock();
+    closed_ = false;
+}
+
 bool StepGradients::empty() const {
     const auto lock = monitor_.lock();
     return given_ == 0;
@@ -42,6 +47,11 @@ void StepGradients::wait_for(TensorId first, TensorId last) {
         }
         return true;
     });
+}
+
+void StepGradients::wait_closed() {
+    auto lock = monitor_.lock();
+    monitor_.wait(lock, [&] { return closed_; });
 }
 
 }  // namespace spillway::offload::detail

@@ -28,12 +28,16 @@ class StepGradients {
     [[nodiscard]] bool give(TensorId tensor, GradientPlace place);
     /// No more come.
     void close();
+    /// The step could not be taken: more may come.
+    void reopen();
     [[nodiscard]] bool empty() const;
     void clear();
 
     /// Blocks until every tensor with elements in [first, last) has its gradient, or the step is
     /// closed. Throws the monitor's poison.
     void wait_for(TensorId first, TensorId last);
+    /// Blocks until the step is closed. Throws the monitor's poison.
+    void wait_closed();
     /// Of a closed step, or of a tensor that was waited for.
     [[nodiscard]] GradientPlace of(TensorId tensor) const noexcept { return places_[tensor]; }
 

@@ -19,6 +19,19 @@ namespace {
 
 constexpr std::size_t largest_io_operation_bytes = std::size_t{1} << 20;
 
+/// Before anything is made. The extents of a run that is there have their room already.
+void check_disk(const TensorOptimizerOptions& options, std::uint64_t needed_bytes) {
+    if (needed_bytes == 0 || (!options.out.empty() && StateFolder::holds_run(options.out)))
+        return;
+    auto folder = std::filesystem::absolute(options.nvme.empty() ? options.out : options.nvme);
+    while (!std::filesystem::exists(folder))
+        folder = folder.parent_path();
+    const auto available = nvme::available_bytes(folder);
+    if (needed_bytes > available)
+        throw PlanRefused("disk " + folder.string(), needed_bytes, available,
+                          "free space there, or use another folder");
+}
+
 }  // namespace
 
 TensorEngine::TensorEngine(std::vector<Parameter> parameters,
@@ -60,12 +73,13 @@ TensorEngine::~TensorEngine() {
 }
 
 void TensorEngine::wait() {
+    monitor_.throw_if_poisoned();
     require_no_stream("wait");
     pipeline_->wait_idle();
-    monitor_.throw_if_poisoned();
 }
 
 bool TensorEngine::wait(std::chrono::milliseconds limit) {
+    monitor_.throw_if_poisoned();
     require_no_stream("wait");
     return pipeline_->wait_idle(limit);
 }
@@ -109,6 +123,8 @@ void TensorEngine::begin_commit(const TensorCommit& note) {
     wait();
     for (TensorId tensor = 0; tensor < tensors_.size(); ++tensor)
         tensor_steps_[tensor] = tensors_[tensor].steps;
+    if (client_writes_state_)
+        committer_->after_update();
     pipeline_->request_commit({note.iteration, note.client_state}, version_);
 }
 
@@ -134,13 +150,15 @@ std::unique_ptr<nvme::IoBackend> TensorEngine::backend() const {
 }
 
 void TensorEngine::open_store() {
+    check_disk(options_, plan_.update.disk_bytes);
     if (!options_.out.empty())
         open_durable_store();
     else
         store_.emplace(queue_, scratch_file(), order_, Durability::off, plan_.stored);
-    ledger_.count("tables", 2 * tile_store_bytes(order_.tiles(), plan_.stored) +
-                                static_cast<std::size_t>(order_.tiles()) * 16 +
-                                (run_ ? run_->log().buffer_bytes() + table_capacity_bytes(shape()) : 0));
+    ledger_.count("tables",
+                  2 * tile_store_bytes(order_.tiles(), plan_.stored) +
+                      static_cast<std::size_t>(order_.tiles()) * 16 +
+                      (run_ ? run_->log().buffer_bytes() + table_capacity_bytes(shape()) : 0));
     if (!must_recover_)
         store_->assume_zeros();
 }

@@ -52,6 +52,7 @@ class TensorEngine {
     void begin_streamed_step(double gradient_scale);
     void end_gradients();
     void wait_for(TensorId tensor);
+    bool wait_for(TensorId tensor, std::chrono::milliseconds limit);
     void wait();
     bool wait(std::chrono::milliseconds limit);
 
@@ -97,6 +98,9 @@ class TensorEngine {
     std::shared_ptr<StepGradients> current_gradients();
     void replace_gradients();
 
+    /// Under the monitor's lock.
+    [[nodiscard]] bool is_updated(const Monitor::Lock& lock, TensorId tensor) const noexcept;
+
     void check_tensor(TensorId tensor) const;
     void check_bf16(TensorId tensor) const;
     ElementRange part(TensorId tensor, std::uint64_t first, std::size_t count) const;
@@ -132,6 +136,7 @@ class TensorEngine {
     std::shared_ptr<StepGradients> gradients_;  ///< replaced under the monitor's lock
     bool must_recover_ = false;
     bool streaming_ = false;
+    bool client_writes_state_ = false;  ///< a view of it was given away
     std::uint64_t version_ = 0;
     std::optional<UpdatePipeline> pipeline_;  // last: its thread uses all of the above
 };

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <stdexcept>
 #include <vector>
 
@@ -37,7 +38,12 @@ void TensorEngine::read_plane(TensorId tensor, Plane plane, std::uint64_t first,
     const auto range = part(tensor, first, count);
     check_ready("reading state");
     wait();
-    access_->read(plane, range, out);
+    try {
+        access_->read(plane, range, out);
+    } catch (...) {  // read by the calling thread, not by one whose errors are kept
+        monitor_.poison(std::current_exception());
+        throw;
+    }
 }
 
 void TensorEngine::write_plane(TensorId tensor, Plane plane, std::uint64_t first,
@@ -55,6 +61,7 @@ std::span<float> TensorEngine::state_view(TensorId tensor, std::size_t plane) {
     check_ready("state_view");
     wait();
     auto* const data = access_->resident(state_plane(plane), order_.range(tensor));
+    client_writes_state_ |= data != nullptr;
     return data == nullptr ? std::span<float>{}
                            : std::span(reinterpret_cast<float*>(data),
                                        static_cast<std::size_t>(elements(tensor)));
@@ -69,12 +76,18 @@ void TensorEngine::read_masters(TensorId tensor, std::uint64_t first, std::span<
                     out.begin());
         return;
     }
-    std::vector<std::int16_t> residues(out.size());
-    read_residue(tensor, first, residues);
-    cpu_optim::join_master(
-        options_.isa,
-        {static_cast<const std::uint16_t*>(tensors_[tensor].data) + first, out.size()}, residues,
-        out);
+    // Piece by piece: residues of the whole would be memory that no budget knows of.
+    std::vector<std::int16_t> residues(
+        std::min<std::size_t>(out.size(), std::size_t{8} * tile_elements));
+    const auto* const weights = static_cast<const std::uint16_t*>(tensors_[tensor].data);
+    while (!out.empty()) {
+        const auto piece = std::span(residues).first(std::min(out.size(), residues.size()));
+        read_residue(tensor, first, piece);
+        cpu_optim::join_master(options_.isa, {weights + first, piece.size()}, piece,
+                               out.first(piece.size()));
+        out = out.subspan(piece.size());
+        first += piece.size();
+    }
 }
 
 void TensorEngine::reset_residue(TensorId tensor) {

@@ -21,6 +21,7 @@ constexpr float no_elements = 0;
 }  // namespace
 
 void TensorEngine::set_group(std::uint32_t group, const cpu_optim::HyperParameters& hyper) {
+    monitor_.throw_if_poisoned();
     auto changed = groups_;
     if (group >= changed.size())
         throw std::invalid_argument(
@@ -45,6 +46,7 @@ void TensorEngine::rebind(TensorId tensor, void* data) {
 }
 
 void TensorEngine::give_gradient(TensorId tensor, Gradient gradient) {
+    monitor_.throw_if_poisoned();
     check_tensor(tensor);
     if (elements(tensor) == 0)
         gradient.data = &no_elements;
@@ -55,6 +57,7 @@ void TensorEngine::give_gradient(TensorId tensor, Gradient gradient) {
 }
 
 void TensorEngine::discard_gradients() {
+    monitor_.throw_if_poisoned();
     if (streaming_)
         throw std::logic_error(
             "gradients of a streamed step are used as they come and cannot be discarded");
@@ -84,8 +87,14 @@ StepReport TensorEngine::begin_step(const StepRule& rule) {
                         report.nonfinite_tensor, report.nonfinite));
     }
     report.applied = report.nonfinite == 0 || rule.nonfinite != NonfiniteRule::skip;
-    if (report.applied)
-        begin_update(gradients, scale);
+    if (report.applied) {
+        try {
+            begin_update(gradients, scale);
+        } catch (...) {  // hyper-parameters and scale that give no step: nothing has changed
+            gradients->reopen();
+            throw;
+        }
+    }
     replace_gradients();
     return report;
 }
@@ -102,6 +111,7 @@ void TensorEngine::begin_streamed_step(double gradient_scale) {
 }
 
 void TensorEngine::end_gradients() {
+    monitor_.throw_if_poisoned();
     if (!streaming_)
         throw std::logic_error("end_gradients: no streamed step is under way");
     current_gradients()->close();
@@ -109,13 +119,26 @@ void TensorEngine::end_gradients() {
     replace_gradients();
 }
 
-void TensorEngine::wait_for(TensorId tensor) {
-    check_tensor(tensor);
+bool TensorEngine::is_updated(const Monitor::Lock& lock, TensorId tensor) const noexcept {
     const auto range = order_.range(tensor);
     const auto chunk_elements = plan_.update.chunk_tiles * tile_elements;
+    for (auto chunk = range.begin / chunk_elements; chunk * chunk_elements < range.end; ++chunk) {
+        if (!board_.readable(lock, chunk, version_))
+            return false;
+    }
+    return true;
+}
+
+void TensorEngine::wait_for(TensorId tensor) {
+    check_tensor(tensor);
     auto lock = monitor_.lock();
-    for (auto chunk = range.begin / chunk_elements; chunk * chunk_elements < range.end; ++chunk)
-        monitor_.wait(lock, [&] { return board_.readable(lock, chunk, version_); });
+    monitor_.wait(lock, [&] { return is_updated(lock, tensor); });
+}
+
+bool TensorEngine::wait_for(TensorId tensor, std::chrono::milliseconds limit) {
+    check_tensor(tensor);
+    auto lock = monitor_.lock();
+    return monitor_.wait_for(lock, limit, [&] { return is_updated(lock, tensor); });
 }
 
 void TensorEngine::begin_update(const std::shared_ptr<StepGradients>& gradients, double scale) {

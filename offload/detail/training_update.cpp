@@ -48,9 +48,6 @@ void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
                                std::as_bytes(std::span(gradient, tile_elements)));
     auto* const weight = reinterpret_cast<std::uint16_t*>(chunk.tile(Plane::weight, index));
     auto* const residue = reinterpret_cast<std::int16_t*>(chunk.tile(Plane::residue, index));
-    auto* const m = reinterpret_cast<float*>(chunk.tile(Plane::m, index));
-    auto* const v = reinterpret_cast<float*>(chunk.tile(Plane::v, index));
-
     const ElementRange tile{(chunk.tiles.begin + index) * tile_elements,
                             (chunk.tiles.begin + index + 1) * tile_elements};
     const auto span = order.tensors_in(tile);
@@ -59,12 +56,13 @@ void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
         const auto begin = static_cast<std::size_t>(std::max(range.begin, tile.begin) - tile.begin);
         const auto count =
             static_cast<std::size_t>(std::min(range.end, tile.end) - tile.begin) - begin;
-        const auto overflowed = cpu_optim::update_run(context_.threads.isa(), coefficients_[tensor],
-                                                      {.elements = count,
-                                                       .weight = weight + begin,
-                                                       .residue = residue + begin,
-                                                       .state = {m + begin, v + begin},
-                                                       .gradient = gradient + begin});
+        const cpu_optim::ElementwiseRun run{.elements = count,
+                                            .weight = weight + begin,
+                                            .residue = residue + begin,
+                                            .state = state_of(chunk, index, begin),
+                                            .gradient = gradient + begin};
+        const auto overflowed =
+            cpu_optim::update_run(context_.threads.isa(), coefficients_[tensor], run);
         if (overflowed != 0)
             throw std::runtime_error(
                 fmt::format("the update of tensor '{}' gives {} weights too large for their bf16 "

@@ -18,7 +18,8 @@ namespace {
 constexpr std::uint64_t steps = 4;
 
 SyntheticOutcome run_once(const SyntheticPlacement& placement, double clip = 0.05,
-                          const std::vector<std::uint64_t>& nonfinite = {}) {
+                          const std::vector<std::uint64_t>& nonfinite = {},
+                          const SyntheticGroups& groups = synthetic_adamw()) {
     const TemporaryFolder folder;
     std::filesystem::create_directory(folder.path() / "drive");
     SyntheticRun run;
@@ -28,6 +29,7 @@ SyntheticOutcome run_once(const SyntheticPlacement& placement, double clip = 0.0
     run.placement = placement;
     run.clip = clip;
     run.nonfinite_iterations = nonfinite;
+    run.groups = groups;
     return run_synthetic(run);
 }
 
@@ -52,6 +54,30 @@ TEST_CASE("everything in host memory equals the plain reference") {
     CHECK(same_bits(outcome.masters, reference_synthetic(steps, 0.05)));
     CHECK(outcome.updates == steps);
     CHECK(outcome.plan.nvme_read_bytes_per_step == 0);
+}
+
+TEST_CASE("every optimizer keeps its own planes and has the bits of its reference") {
+    using namespace cpu_optim;
+    const std::vector<std::pair<SyntheticGroups, std::size_t>> all{
+        {{SgdHyperParameters{.learning_rate = 1e-2}, SgdHyperParameters{.learning_rate = 1e-3}}, 2},
+        {{SgdHyperParameters{.learning_rate = 1e-2, .momentum = 0.9},
+          SgdHyperParameters{.learning_rate = 1e-3, .momentum = 0.9}},
+         3},
+        {{LionHyperParameters{.weight_decay = 0.1}, LionHyperParameters{}}, 3},
+        {{AdagradHyperParameters{}, AdagradHyperParameters{.weight_decay = 0.1}}, 3},
+        {{AdamHyperParameters{.amsgrad = Amsgrad::on}, AdamHyperParameters{.amsgrad = Amsgrad::on}},
+         5},
+    };
+    for (const auto& [groups, planes] : all) {
+        CAPTURE(optimizer_name(groups.front()), planes);
+        const auto expected = reference_synthetic(steps, 0.05, {}, groups);
+        for (const auto& placement : {SyntheticPlacement{}, starved("cpu"), starved("sim:64MiB")}) {
+            const auto outcome = run_once(placement, 0.05, {}, groups);
+            CHECK(outcome.plan.planes.size() == planes);
+            CHECK(outcome.statistics.host_peak_bytes <= outcome.plan.host_bytes);
+            CHECK(same_bits(outcome.masters, expected));
+        }
+    }
 }
 
 TEST_CASE("placement changes no bit") {

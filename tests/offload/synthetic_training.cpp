@@ -15,9 +15,6 @@ namespace {
 
 using namespace spillway::offload;
 
-const cpu_optim::AdamHyperParameters decayed{3e-2, 0.9, 0.95, 1e-8, 0.1};
-const cpu_optim::AdamHyperParameters not_decayed{1e-2, 0.9, 0.95, 1e-8, 0.0};
-
 float unit_hash(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
     auto x = a * 0x9E3779B97F4A7C15u + b * 0xBF58476D1CE4E5B9u + c * 0x94D049BB133111EBu;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -60,10 +57,14 @@ class Client {
 
 PlanRequest Client::request() const {
     const auto& placement = run_.placement;
+    std::size_t state_planes = 0;
     PlanRequest request;
     request.device_kind = device_->memory_kind();
     request.host_bytes = placement.host_bytes;
     request.device_bytes = placement.device_bytes;
+    for (const auto& group : run_.groups)
+        state_planes = std::max(state_planes, cpu_optim::state_planes(group));
+    request.planes = planes_with_weights(state_planes);
     request.nvme = placement.nvme ? NvmeTier::present : NvmeTier::absent;
     request.chunk_bytes = placement.chunk_bytes;
     request.timing = placement.timing;
@@ -124,10 +125,10 @@ SyntheticOutcome Client::train() {
     outcome.plan = make_plan(order_, model_.units, request());
     const auto& placement = run_.placement;
     const bool fresh = !StateFolder::holds_run(run_.out);
-    auto folder =
-        fresh ? StateFolder::create(run_.out, run_.nvme, model_.tensors,
-                                    placement.durability == Durability::on ? "on" : "off", "{}")
-              : StateFolder::open(run_.out, LockMode::exclusive);
+    auto folder = fresh ? StateFolder::create(run_.out, run_.nvme, model_.tensors,
+                                              placement.durability == Durability::on ? "on" : "off",
+                                              "{}", outcome.plan.planes)
+                        : StateFolder::open(run_.out, LockMode::exclusive);
     OffloadOptions options;
     options.threads = placement.threads;
     options.isa = placement.isa;
@@ -153,7 +154,7 @@ SyntheticOutcome Client::train() {
         for (std::uint64_t reading = 0; reading < run_.reading_passes; ++reading)
             reading_pass();
         engine_->begin_pass(model_.uses);
-        UpdateStep step{{decayed, not_decayed}, 1.0};
+        UpdateStep step{{run_.groups.begin(), run_.groups.end()}, 1.0};
         if (placement.timing == UpdateTiming::as_completed)
             engine_->begin_update(step);
         pass(iteration);
@@ -182,6 +183,11 @@ SyntheticOutcome Client::train() {
 }
 
 }  // namespace
+
+SyntheticGroups synthetic_adamw() {
+    return {cpu_optim::AdamHyperParameters{3e-2, 0.9, 0.95, 1e-8, 0.1},
+            cpu_optim::AdamHyperParameters{1e-2, 0.9, 0.95, 1e-8, 0.0}};
+}
 
 SyntheticModel synthetic_model() {
     SyntheticModel model;
@@ -228,7 +234,8 @@ SyntheticOutcome run_synthetic(const SyntheticRun& run) {
 }
 
 std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
-                                       const std::vector<std::uint64_t>& nonfinite_iterations) {
+                                       const std::vector<std::uint64_t>& nonfinite_iterations,
+                                       const SyntheticGroups& groups) {
     const ElementOrder order(synthetic_model().tensors);
     const auto padded = order.tiles() * tile_elements;
     std::vector<cpu_optim::ElementwiseElement> state(padded);
@@ -261,13 +268,13 @@ std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
         const double scale = clip > 0 ? std::min(1.0, clip / (std::sqrt(squares) + 1e-6)) : 1.0;
         ++update;
         const auto coefficients_of = [&](std::uint32_t group) {
-            return cpu_optim::make_coefficients(group == 0 ? decayed : not_decayed, update, scale);
+            return cpu_optim::make_coefficients(groups[group], update, scale);
         };
         const std::array coefficients{coefficients_of(0), coefficients_of(1)};
         for_each_element([&](TensorId tensor, std::uint64_t, std::uint64_t at) {
-            const auto& rule = coefficients[order.tensors()[tensor].group].rule;
-            state[at] = cpu_optim::updated(std::get<cpu_optim::AdamCoefficients>(rule), state[at],
-                                           gradient[at]);
+            state[at] = std::visit(
+                [&](const auto& rule) { return cpu_optim::updated(rule, state[at], gradient[at]); },
+                coefficients[order.tensors()[tensor].group].rule);
         });
     }
     std::vector<float> masters;

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -47,6 +48,10 @@ struct SyntheticModel {
                                        std::uint64_t element, std::uint64_t iteration,
                                        unsigned index);
 
+/// Hyper-parameters of the model's two groups.
+using SyntheticGroups = std::array<cpu_optim::HyperParameters, 2>;
+[[nodiscard]] SyntheticGroups synthetic_adamw();
+
 /// Trains until `steps` iterations are done in all, resuming what is in `out` if a commit is there.
 struct SyntheticRun {
     std::filesystem::path out;
@@ -58,6 +63,7 @@ struct SyntheticRun {
     std::uint64_t reading_passes = 0;
     /// Iterations whose gradient has a NaN.
     std::vector<std::uint64_t> nonfinite_iterations;
+    SyntheticGroups groups = synthetic_adamw();
 };
 struct SyntheticOutcome {
     std::vector<float> masters;  ///< tensor by tensor
@@ -71,6 +77,7 @@ struct SyntheticOutcome {
 
 /// The same training as a plain loop over arrays with the scalar reference.
 [[nodiscard]] std::vector<float> reference_synthetic(
-    std::uint64_t steps, double clip, const std::vector<std::uint64_t>& nonfinite_iterations = {});
+    std::uint64_t steps, double clip, const std::vector<std::uint64_t>& nonfinite_iterations = {},
+    const SyntheticGroups& groups = synthetic_adamw());
 
 }  // namespace spillway::testing

@@ -47,11 +47,12 @@ TEST_CASE("bound: a rate that is not known bounds nothing") {
 }
 
 TEST_CASE("bound: memory traffic is state, gradients and all that passes through") {
-    CHECK(dram_bytes_per_step(10, {}) == 400);
-    CHECK(dram_bytes_per_step(10, {.nvme_read_bytes = 1,
-                                   .nvme_written_bytes = 2,
-                                   .to_device_bytes = 4,
-                                   .to_host_bytes = 8}) == 415);
+    CHECK(dram_bytes_per_step(10, 12, {}) == 400);
+    CHECK(dram_bytes_per_step(10, 12,
+                              {.nvme_read_bytes = 1,
+                               .nvme_written_bytes = 2,
+                               .to_device_bytes = 4,
+                               .to_host_bytes = 8}) == 415);
 }
 
 TEST_CASE("bound: a pass is extrapolated over layers and sequences") {

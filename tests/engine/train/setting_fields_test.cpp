@@ -94,8 +94,7 @@ TEST_CASE("setting_fields: what is still to come is refused by name") {
         {{"--state", "int8"}, "int8 is not available"},
         {{"--compute", "bf16"}, "bf16 is not available"},
         {{"--grad", "bf16"}, "bf16 is not available"},
-        {{"--optimizer", "lion"}, "lion is not available"},
-        {{"--io-backend", "libaio"}, "libaio is not available"},
+        {{"--optimizer", "lamb"}, "lamb is not available"},
         {{"--nvme", "/a,/b"}, "several folders are not available"},
         {{"--model", "llama:1x64x1"}, "llama models are not available"},
         {{"--trace", "t.json"}, "--trace is not available"},
@@ -110,6 +109,7 @@ TEST_CASE("setting_fields: what is still to come is refused by name") {
 TEST_CASE("setting_fields: a choice that does not exist is told apart from one to come") {
     const auto found = problems_of_flags({"--optimizer", "adamx", "--isa", "avx9"});
     REQUIRE(found.size() == 2);
-    CHECK_THAT(found[0], Contains("\"adamx\" is not one of adamw; did you mean adamw?"));
+    CHECK_THAT(found[0], Contains("\"adamx\" is not one of adamw, adam, sgd"));
+    CHECK_THAT(found[0], Contains("did you mean adamw?"));
     CHECK_THAT(found[1], Contains("avx9"));
 }

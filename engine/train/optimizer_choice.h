@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cpu_optim/elementwise.h"
+#include "engine/train/train_settings.h"
+#include "offload/plane.h"
+
+namespace spillway::engine {
+
+/// What --optimizer accepts.
+[[nodiscard]] const std::vector<std::string>& optimizer_names();
+
+/// The hyper-parameters of one group in one step. Throws std::invalid_argument on a name that is
+/// not in optimizer_names().
+[[nodiscard]] cpu_optim::HyperParameters hyper_parameters(const TrainSettings& settings,
+                                                          double learning_rate,
+                                                          double weight_decay);
+
+/// At rest, over all planes.
+[[nodiscard]] std::size_t rest_bytes_per_parameter(const TrainSettings& settings);
+
+/// The planes that a run with these settings keeps.
+[[nodiscard]] offload::PlaneSet planes_of(const TrainSettings& settings);
+
+}  // namespace spillway::engine
