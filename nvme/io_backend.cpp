@@ -9,10 +9,15 @@
 #include <fmt/format.h>
 
 #include "nvme/detail/error_name.h"
+#include "nvme/libaio_backend.h"
 #include "nvme/thread_backend.h"
 #include "nvme/uring_backend.h"
 
 namespace spillway::nvme {
+
+std::vector<std::string> IoBackend::use_fixed(const FixedResources&) {
+    return {};  // nothing to gain: each operation names its file and memory anyway
+}
 
 namespace {
 
@@ -36,31 +41,76 @@ std::unique_ptr<IoBackend> make_uring(std::size_t depth) {
     }
 }
 
+std::unique_ptr<IoBackend> make_libaio(std::size_t depth) {
+    try {
+        return std::make_unique<LibaioBackend>(depth);
+    } catch (const std::system_error& error) {
+        throw std::system_error(
+            error.code(), fmt::format("the libaio backend does not work here, {}: remove what "
+                                      "stands in the way, or choose the backend `threads` or "
+                                      "`auto`",
+                                      refusal_text(error)));
+    }
+}
+
+/// The first that works; io_uring_refusal() and libaio_refusal() tell why the others did not.
+std::unique_ptr<IoBackend> make_best(std::size_t depth) {
+    try {
+        return std::make_unique<UringBackend>(depth);
+    } catch (const std::system_error&) {
+    }
+    try {
+        return std::make_unique<LibaioBackend>(depth);
+    } catch (const std::system_error&) {
+    }
+    return std::make_unique<ThreadBackend>(depth);
+}
+
+template <class Backend>
+std::string refusal_of() {
+    try {
+        const Backend probe(1);
+        return {};
+    } catch (const std::system_error& error) {
+        return refusal_text(error);
+    }
+}
+
 }  // namespace
 
 std::unique_ptr<IoBackend> make_backend(BackendKind kind, std::size_t depth) {
     if (depth == 0)
         throw std::invalid_argument("an I/O backend needs a depth of at least 1; it was given 0");
-    if (kind == BackendKind::io_uring)
-        return make_uring(depth);
-    if (kind == BackendKind::automatic) {
-        try {
-            return std::make_unique<UringBackend>(depth);
-        } catch (const std::system_error&) {
-            // io_uring_refusal() tells whoever wants to know; threads do the same work.
-            return std::make_unique<ThreadBackend>(depth);
-        }
+    switch (kind) {
+        case BackendKind::automatic:
+            return make_best(depth);
+        case BackendKind::io_uring:
+            return make_uring(depth);
+        case BackendKind::libaio:
+            return make_libaio(depth);
+        case BackendKind::threads:
+            break;
     }
     return std::make_unique<ThreadBackend>(depth);
 }
 
 std::string io_uring_refusal() {
-    try {
-        const UringBackend probe(1);
-        return {};
-    } catch (const std::system_error& error) {
-        return refusal_text(error);
-    }
+    return refusal_of<UringBackend>();
+}
+
+std::string libaio_refusal() {
+    return refusal_of<LibaioBackend>();
+}
+
+std::string automatic_choice() {
+    const std::string uring = io_uring_refusal();
+    if (uring.empty())
+        return "io_uring";
+    const std::string libaio = libaio_refusal();
+    if (libaio.empty())
+        return fmt::format("libaio, since io_uring cannot be used: {}", uring);
+    return fmt::format("threads, since neither io_uring ({}) nor libaio ({}) can be used", uring,
+                       libaio);
 }
 
 }  // namespace spillway::nvme

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nvme/io_request.h"
 
@@ -31,6 +32,12 @@ struct BackendCompletion {
     std::int64_t result = 0;
 };
 
+/// What a backend may introduce to the kernel once instead of with every operation.
+struct FixedResources {
+    std::vector<std::span<std::byte>> memory;
+    std::vector<DirectFile*> files;
+};
+
 /// Talks to the kernel (or plays it). The queue calls it from one thread at a time, except for
 /// wake(). After its destructor nothing moves memory any more: operations in flight have ended or
 /// never begin.
@@ -42,8 +49,13 @@ class IoBackend {
     /// Most operations it can hold in flight.
     [[nodiscard]] virtual std::size_t depth() const noexcept = 0;
 
+    /// Before the first submit(), at most once. Returns what could not be done and why, a sentence
+    /// each; operations work in any case. `fixed` must stay valid as long as the backend.
+    [[nodiscard]] virtual std::vector<std::string> use_fixed(const FixedResources& fixed);
+
     /// Non-blocking. Takes a prefix of `operations` and returns its length; fewer than all (even
-    /// none) is back-pressure, not an error. Throws std::system_error when the backend itself is
+    /// none) is back-pressure, not an error. What is taken begins at the latest in the next
+    /// wait(). Throws std::system_error when the backend itself is
     /// broken; it has taken none of these then.
     virtual std::size_t submit(std::span<const BackendOperation> operations) = 0;
 
@@ -57,14 +69,20 @@ class IoBackend {
 };
 
 /// What a user can ask for by name.
-enum class BackendKind { automatic, io_uring, threads };
+enum class BackendKind { automatic, io_uring, libaio, threads };
 
 /// `automatic`: io_uring where the kernel allows it (not under many container profiles), else
-/// threads. A kind asked for by name that does not work is a std::system_error that says why and
-/// what to do.
+/// libaio where its library is installed, else threads. A kind asked for by name that does not work
+/// is a std::system_error that says why and what to do.
 [[nodiscard]] std::unique_ptr<IoBackend> make_backend(BackendKind kind, std::size_t depth);
 
 /// Whether io_uring works here; the reason when it does not ("EPERM: ..."), empty when it does.
 [[nodiscard]] std::string io_uring_refusal();
+
+/// The same of libaio, whose library may also be missing or whose requests may be used up.
+[[nodiscard]] std::string libaio_refusal();
+
+/// What `automatic` comes to here and why: "io_uring", "libaio, since io_uring cannot be used: ..."
+[[nodiscard]] std::string automatic_choice();
 
 }  // namespace spillway::nvme

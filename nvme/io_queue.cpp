@@ -78,6 +78,10 @@ IoQueue::Options checked(IoQueue::Options options) {
                         "given {} and {} bytes",
                         options.depth, options.max_operation_bytes));
     options.max_operation_bytes = std::min(options.max_operation_bytes, kernel_limit_bytes);
+    if (options.read_depth == 0)
+        options.read_depth = options.depth;
+    if (options.write_depth == 0)
+        options.write_depth = options.depth;
     return options;
 }
 
@@ -167,6 +171,22 @@ IoStatistics IoQueue::statistics() const {
 
 std::string_view IoQueue::backend_name() const noexcept {
     return impl_->dispatcher.backend_name();
+}
+
+std::vector<PendingIo> IoQueue::pending() const {
+    return impl_->dispatcher.pending();
+}
+
+const std::vector<std::string>& IoQueue::notes() const noexcept {
+    return impl_->dispatcher.notes();
+}
+
+std::string PendingIo::text() const {
+    if (operation == IoOperation::flush)
+        return fmt::format("flush of {}, pending for {:.1f} s", path.string(), age_s);
+    return fmt::format("{} of {} bytes at offset {} of {}, pending for {:.1f} s",
+                       operation == IoOperation::read ? "read" : "write", length_bytes,
+                       offset_bytes, path.string(), age_s);
 }
 
 }  // namespace spillway::nvme

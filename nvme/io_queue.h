@@ -4,8 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "nvme/io_backend.h"
 #include "nvme/io_request.h"
@@ -46,18 +50,40 @@ struct IoStatistics {
     double write_busy_s = 0;  ///< time with at least one write in flight
 };
 
+/// A request that has not ended.
+struct PendingIo {
+    IoOperation operation = IoOperation::flush;
+    std::filesystem::path path;
+    std::uint64_t offset_bytes = 0;
+    std::size_t length_bytes = 0;
+    double age_s = 0;  ///< since it was submitted
+
+    /// "read of 4096 bytes at offset 0 of FILE, pending for 12.3 s"
+    [[nodiscard]] std::string text() const;
+};
+
 /// Splits requests into operations of at most `max_operation_bytes`, keeps at most `depth` of them
 /// in flight, finishes short transfers at an aligned point, checks every result and retries EINTR
 /// and EAGAIN. 0 bytes from a write, or end of file inside a read, is an error. A request that
 /// breaks the file's alignment is refused (EINVAL, with the misaligned value) before the kernel
 /// sees it, on every machine alike. submit() may be called from any thread and never blocks on the
-/// drive; requests beyond `depth` wait inside, in order. A process that forked must not use the
+/// drive; requests beyond `depth` wait inside. Operations start in this order: demand reads,
+/// prefetch reads, then writes and flushes, each kind in order of submission; but a kind that could
+/// start and was passed over four times has the next turn, so none starves. What is in flight is
+/// not called back: give writes a `write_depth` below `depth` where a demand read must never wait
+/// for one. A process that forked must not use the
 /// parent's queue: submit() refuses then. The destructor waits for everything in flight.
 class IoQueue {
   public:
     struct Options {
         std::size_t depth = 32;
         std::size_t max_operation_bytes = std::size_t{1} << 20;
+        std::size_t read_depth = 0;   ///< most reads in flight; 0: `depth`
+        std::size_t write_depth = 0;  ///< most writes and flushes in flight; 0: `depth`
+        /// Memory and files that requests will mostly use, introduced to the kernel once where the
+        /// backend and the limits allow it (see notes()), which spares work per request. Both must
+        /// stay as they are until the queue is gone. Other memory and files work all the same.
+        FixedResources fixed = {};
     };
 
     IoQueue(std::unique_ptr<IoBackend> backend, Options options);
@@ -68,6 +94,11 @@ class IoQueue {
     [[nodiscard]] IoTicket submit(const IoRequest& request);
     [[nodiscard]] IoStatistics statistics() const;
     [[nodiscard]] std::string_view backend_name() const noexcept;
+    /// What has been submitted and has not ended, oldest first: which file a drive that does not
+    /// answer holds up, and since when. Works while the drive is hung. From any thread.
+    [[nodiscard]] std::vector<PendingIo> pending() const;
+    /// What the machine did not allow and the queue does without, a sentence each, for people.
+    [[nodiscard]] const std::vector<std::string>& notes() const noexcept;
 
   private:
     class Impl;

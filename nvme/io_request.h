@@ -14,6 +14,12 @@ namespace spillway::nvme {
 
 enum class IoOperation { read, write, flush };
 
+/// Who waits for a read. Writes and flushes come behind either.
+enum class ReadPriority {
+    demand,    ///< somebody stands still until it is there
+    prefetch,  ///< wanted later
+};
+
 /// What is to be moved, as a passive value: the queue decides when, a backend does it. The file and
 /// the memory must stay valid until the request's ticket has been waited for.
 struct IoRequest {
@@ -22,10 +28,12 @@ struct IoRequest {
     std::uint64_t offset_bytes = 0;
     std::byte* data = nullptr;
     std::size_t length_bytes = 0;
+    ReadPriority read_priority = ReadPriority::demand;  ///< of reads alone
 
     static IoRequest make_read(DirectFile& file, std::uint64_t offset_bytes,
-                               std::span<std::byte> into) {
-        return {IoOperation::read, &file, offset_bytes, into.data(), into.size()};
+                               std::span<std::byte> into,
+                               ReadPriority priority = ReadPriority::demand) {
+        return {IoOperation::read, &file, offset_bytes, into.data(), into.size(), priority};
     }
     /// A write does not modify `from`; the cast only lets one passive type serve both directions.
     static IoRequest make_write(DirectFile& file, std::uint64_t offset_bytes,

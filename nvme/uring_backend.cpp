@@ -6,14 +6,21 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
 #include <unistd.h>
+
+#include "nvme/detail/error_name.h"
 
 namespace spillway::nvme {
 
@@ -21,6 +28,7 @@ namespace {
 
 constexpr std::uint64_t wake_id = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t most_depth = 4096;
+constexpr std::size_t most_piece_bytes = std::size_t{1} << 30;  // the kernel's limit of one buffer
 
 [[noreturn]] void fail(int error, const std::string& what) {
     throw std::system_error(error, std::generic_category(), what);
@@ -41,21 +49,20 @@ void set_up(unsigned entries, io_uring& ring) {
         fail(-result, "io_uring_setup");
 }
 
-void prepare(io_uring_sqe* entry, const BackendOperation& operation) {
-    const int descriptor = operation.file->descriptor();
-    const auto length = static_cast<unsigned>(operation.length_bytes);
-    switch (operation.operation) {
-        case IoOperation::read:
-            io_uring_prep_read(entry, descriptor, operation.data, length, operation.offset_bytes);
-            break;
-        case IoOperation::write:
-            io_uring_prep_write(entry, descriptor, operation.data, length, operation.offset_bytes);
-            break;
-        case IoOperation::flush:
-            io_uring_prep_fsync(entry, descriptor, IORING_FSYNC_DATASYNC);
-            break;
-    }
-    io_uring_sqe_set_data64(entry, operation.id);
+/// What stood in the way of locking the memory that the kernel is to keep at hand.
+std::string memory_note(int error, std::size_t needed_bytes) {
+    std::string limit;
+    rlimit locked = {};
+    if (error == ENOMEM && ::getrlimit(RLIMIT_MEMLOCK, &locked) == 0 &&
+        locked.rlim_cur != RLIM_INFINITY)
+        limit = fmt::format(
+            " (RLIMIT_MEMLOCK allows {} bytes, {} are needed: raise it with `ulimit "
+            "-l` or docker's `--ulimit memlock=-1`)",
+            locked.rlim_cur, needed_bytes);
+    return fmt::format(
+        "I/O buffers are not registered with io_uring, which costs some processor "
+        "time per request: {}{}",
+        detail::error_name(error), limit);
 }
 
 }  // namespace
@@ -111,7 +118,109 @@ void UringBackend::drain() noexcept {
     }
 }
 
+std::vector<std::string> UringBackend::use_fixed(const FixedResources& fixed) {
+    std::vector<std::string> notes;
+    for (std::string note : {register_memory(fixed.memory), register_files(fixed.files)})
+        if (!note.empty())
+            notes.push_back(std::move(note));
+    return notes;
+}
+
+std::string UringBackend::register_memory(std::span<const std::span<std::byte>> memory) {
+    std::vector<FixedPiece> pieces;
+    std::vector<iovec> vectors;
+    std::size_t total_bytes = 0;
+    for (std::span<std::byte> rest : memory) {
+        total_bytes += rest.size();
+        while (!rest.empty()) {
+            const auto piece = rest.first(std::min(rest.size(), most_piece_bytes));
+            pieces.push_back({piece, static_cast<int>(vectors.size())});
+            vectors.push_back({piece.data(), piece.size()});
+            rest = rest.subspan(piece.size());
+        }
+    }
+    if (vectors.empty())
+        return {};
+    const int result =
+        io_uring_register_buffers(&ring_, vectors.data(), static_cast<unsigned>(vectors.size()));
+    if (result < 0)
+        return memory_note(-result, total_bytes);
+    std::sort(pieces.begin(), pieces.end(), [](const FixedPiece& a, const FixedPiece& b) {
+        return a.memory.data() < b.memory.data();
+    });
+    fixed_memory_ = std::move(pieces);
+    return {};
+}
+
+std::string UringBackend::register_files(std::span<DirectFile* const> files) {
+    std::vector<int> descriptors;
+    std::vector<std::pair<int, int>> indices;
+    for (const DirectFile* file : files) {
+        indices.emplace_back(file->descriptor(), static_cast<int>(descriptors.size()));
+        descriptors.push_back(file->descriptor());
+    }
+    if (descriptors.empty())
+        return {};
+    const int result = io_uring_register_files(&ring_, descriptors.data(),
+                                               static_cast<unsigned>(descriptors.size()));
+    if (result < 0)
+        return fmt::format(
+            "{} files are not registered with io_uring, which costs some processor "
+            "time per request: {}",
+            descriptors.size(), detail::error_name(-result));
+    std::sort(indices.begin(), indices.end());
+    fixed_files_ = std::move(indices);
+    return {};
+}
+
+/// The index of the registered piece that holds all of the operation's memory, or -1.
+int UringBackend::fixed_piece_of(const BackendOperation& operation) const noexcept {
+    const auto behind = std::upper_bound(
+        fixed_memory_.begin(), fixed_memory_.end(), operation.data,
+        [](const std::byte* at, const FixedPiece& one) { return at < one.memory.data(); });
+    if (behind == fixed_memory_.begin())
+        return -1;
+    const FixedPiece& piece = *std::prev(behind);
+    const auto offset = static_cast<std::size_t>(operation.data - piece.memory.data());
+    const bool inside =
+        offset < piece.memory.size() && operation.length_bytes <= piece.memory.size() - offset;
+    return inside ? piece.index : -1;
+}
+
+void UringBackend::prepare(io_uring_sqe* entry, const BackendOperation& operation) const {
+    const int descriptor = operation.file->descriptor();
+    const auto file =
+        std::lower_bound(fixed_files_.begin(), fixed_files_.end(), std::pair(descriptor, 0));
+    const bool is_fixed_file = file != fixed_files_.end() && file->first == descriptor;
+    const int target = is_fixed_file ? file->second : descriptor;
+    const auto length = static_cast<unsigned>(operation.length_bytes);
+    const auto offset = operation.offset_bytes;
+    const int piece = fixed_piece_of(operation);
+    switch (operation.operation) {
+        case IoOperation::read:
+            if (piece >= 0)
+                io_uring_prep_read_fixed(entry, target, operation.data, length, offset, piece);
+            else
+                io_uring_prep_read(entry, target, operation.data, length, offset);
+            break;
+        case IoOperation::write:
+            if (piece >= 0)
+                io_uring_prep_write_fixed(entry, target, operation.data, length, offset, piece);
+            else
+                io_uring_prep_write(entry, target, operation.data, length, offset);
+            break;
+        case IoOperation::flush:
+            io_uring_prep_fsync(entry, target, IORING_FSYNC_DATASYNC);
+            break;
+    }
+    if (is_fixed_file)
+        io_uring_sqe_set_flags(entry, IOSQE_FIXED_FILE);
+    io_uring_sqe_set_data64(entry, operation.id);
+}
+
 std::size_t UringBackend::submit(std::span<const BackendOperation> operations) {
+    // Only gathered here: the system call in wait() hands all of them over. One that the kernel
+    // does not take then stays in the ring and is offered again, never both refused and kept.
     const std::size_t wanted = std::min(operations.size(), depth_ - in_flight_);
     std::size_t taken = 0;
     while (taken < wanted) {
@@ -121,14 +230,12 @@ std::size_t UringBackend::submit(std::span<const BackendOperation> operations) {
         prepare(entry, operations[taken++]);
     }
     in_flight_ += taken;
-    // What the kernel does not take now stays in the ring; wait() offers it again and reports what
-    // stands in the way, so that an operation is never both refused here and still in the ring.
-    io_uring_submit(&ring_);
     return taken;
 }
 
 std::size_t UringBackend::wait(std::span<BackendCompletion> completions) {
-    std::size_t count = reap(completions);
+    const bool has_gathered = io_uring_sq_ready(&ring_) != 0;
+    std::size_t count = has_gathered ? 0 : reap(completions);
     while (count == 0 && !woken_) {
         sleep_until_something_ends();
         count = reap(completions);

@@ -4,7 +4,10 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <liburing.h>
 
@@ -12,8 +15,10 @@
 
 namespace spillway::nvme {
 
-/// Linux io_uring: one system call submits a batch, another sleeps until something ends. Needs
-/// kernel 5.6. See J. Axboe, "Efficient IO with io_uring", https://kernel.dk/io_uring.pdf.
+/// Linux io_uring: one system call, in wait(), submits what was gathered and sleeps until something
+/// ends. Memory and files given to use_fixed() are registered with the ring, which needs
+/// RLIMIT_MEMLOCK for the memory. Needs kernel 5.6. See J. Axboe, "Efficient IO with io_uring",
+/// https://kernel.dk/io_uring.pdf.
 class UringBackend final : public IoBackend {
   public:
     /// Throws std::system_error with the kernel's own errno where io_uring is refused or too old.
@@ -24,12 +29,22 @@ class UringBackend final : public IoBackend {
 
     [[nodiscard]] std::string_view name() const noexcept override { return "io_uring"; }
     [[nodiscard]] std::size_t depth() const noexcept override { return depth_; }
+    [[nodiscard]] std::vector<std::string> use_fixed(const FixedResources& fixed) override;
     std::size_t submit(std::span<const BackendOperation> operations) override;
     std::size_t wait(std::span<BackendCompletion> completions) override;
     void wake() noexcept override;
 
   private:
+    struct FixedPiece {
+        std::span<std::byte> memory;
+        int index = 0;  ///< in the ring's table
+    };
+
     void check_features();
+    [[nodiscard]] std::string register_memory(std::span<const std::span<std::byte>> memory);
+    [[nodiscard]] std::string register_files(std::span<DirectFile* const> files);
+    void prepare(io_uring_sqe* entry, const BackendOperation& operation) const;
+    [[nodiscard]] int fixed_piece_of(const BackendOperation& operation) const noexcept;
     void drain() noexcept;
     void sleep_until_something_ends();
     std::size_t reap(std::span<BackendCompletion> completions);
@@ -40,6 +55,8 @@ class UringBackend final : public IoBackend {
     bool wake_armed_ = false;  ///< a poll of wake_event_ is in the ring
     bool woken_ = false;
     io_uring ring_ = {};
+    std::vector<FixedPiece> fixed_memory_;          ///< by address; empty: none is registered
+    std::vector<std::pair<int, int>> fixed_files_;  ///< descriptor and index, by descriptor
 };
 
 }  // namespace spillway::nvme

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build pkg-config git ca-certificates
-          libhwy-dev libtbb-dev liburing-dev libhwloc-dev libxxhash-dev libfmt-dev libcli11-dev
+          libhwy-dev libtbb-dev libaio1 liburing-dev libhwloc-dev libxxhash-dev libfmt-dev libcli11-dev
           nlohmann-json3-dev libopenblas-dev catch2 ccache clang-format python3)
 [[ ${1:-} == --python ]] && packages+=(python3-venv python3-dev)
 

@@ -8,7 +8,6 @@
 #include <optional>
 #include <sstream>
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <hwloc.h>
 #include <sys/resource.h>
@@ -97,14 +96,8 @@ void inspect_memory(MachineReport& report) {
                             : unknown;
 }
 
-std::string libaio_state() {
-    void* library = ::dlopen("libaio.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (library == nullptr)
-        library = ::dlopen("libaio.so.1t64", RTLD_LAZY | RTLD_LOCAL);
-    if (library == nullptr)
-        return "no: the library is not installed (package libaio1)";
-    ::dlclose(library);
-    return "yes";
+std::string yes_or(const std::string& refusal) {
+    return refusal.empty() ? "yes" : "no: " + refusal;
 }
 
 /// Type and source of the mount that holds `device`, from /proc/self/mountinfo: fields 3 (device),
@@ -238,9 +231,8 @@ MachineReport inspect_machine(const fs::path& folder) {
         report.isas.emplace_back(cpu_optim::isa_name(isa));
     report.isa = cpu_optim::isa_name(cpu_optim::best_isa());
     inspect_memory(report);
-    const auto refusal = nvme::io_uring_refusal();
-    report.io_uring = refusal.empty() ? "yes" : "no: " + refusal;
-    report.libaio = libaio_state();
+    report.io_uring = yes_or(nvme::io_uring_refusal());
+    report.libaio = yes_or(nvme::libaio_refusal());
     report.folder = inspect_folder(folder);
     return report;
 }

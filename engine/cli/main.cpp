@@ -10,6 +10,7 @@
 
 #include "engine/cli/console.h"
 #include "engine/cli/verb_table.h"
+#include "engine/cli/verbs/bench.h"
 #include "engine/cli/verbs/clean.h"
 #include "engine/cli/verbs/export.h"
 #include "engine/cli/verbs/generate.h"
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
         Verb{"generate", "samples text from a state folder or a Hugging Face folder", run_generate},
         Verb{"export", "writes a state folder's weights as a Hugging Face folder", run_export},
         Verb{"inspect", "lists a state folder and verifies every checksum", run_inspect},
+        Verb{"bench", "measures what this machine really gives", run_bench},
         Verb{"info", "shows what this machine has", run_info},
         Verb{"clean", "removes what dead runs left in a folder", run_clean},
     };

@@ -18,7 +18,7 @@
 namespace spillway::engine {
 namespace {
 
-constexpr std::array<std::string_view, 2> verbs_to_come{"plan", "bench"};
+constexpr std::array<std::string_view, 1> verbs_to_come{"plan"};
 
 std::string program_help(std::span<const Verb> verbs) {
     std::string text =

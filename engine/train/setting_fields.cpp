@@ -286,7 +286,7 @@ std::vector<SettingField> placement_fields() {
         text({"isa", "auto|scalar|avx2|avx512", "instruction set of the fused kernels"},
              &Settings::isa, check_isa),
         choice({"io-backend", "", "how the drive is driven"}, &Settings::io_backend,
-               {"auto", "io_uring", "threads"}, {"libaio"}),
+               {"auto", "io_uring", "libaio", "threads"}),
     };
 }
 

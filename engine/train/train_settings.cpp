@@ -107,6 +107,8 @@ void check_placement(const TrainSettings& s, Problems& problems) {
 nvme::BackendKind io_backend_kind(const TrainSettings& settings) noexcept {
     if (settings.io_backend == "io_uring")
         return nvme::BackendKind::io_uring;
+    if (settings.io_backend == "libaio")
+        return nvme::BackendKind::libaio;
     return settings.io_backend == "threads" ? nvme::BackendKind::threads
                                             : nvme::BackendKind::automatic;
 }

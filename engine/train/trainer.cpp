@@ -68,9 +68,8 @@ class Trainer::Impl {
         const auto tokens =
             std::size_t{settings_.batch} * (settings_.sequence_tokens() + std::size_t{1});
         tokens_.resize(tokens);
-        if (settings_.io_backend == "auto" && engine_.io_backend_name() == "threads")
-            console_.line("I/O by threads: io_uring cannot be used here, " +
-                          nvme::io_uring_refusal());
+        if (settings_.io_backend == "auto" && engine_.io_backend_name() != "io_uring")
+            console_.line("I/O by " + nvme::automatic_choice());
         recover_or_initialise();
         clock_.emplace(settings_, std::exchange(setup_.replay, std::nullopt), progress_.elapsed_s);
         log_.emplace(settings_.out, progress_.iteration);

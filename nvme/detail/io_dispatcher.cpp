@@ -69,7 +69,9 @@ std::string_view advice_for(int error) {
 IoDispatcher::IoDispatcher(std::unique_ptr<IoBackend> backend, IoQueue::Options options)
     : max_operation_bytes_(options.max_operation_bytes),
       backend_(std::move(backend)),
-      backend_name_(backend_->name()) {
+      backend_name_(backend_->name()),
+      notes_(backend_->use_fixed(options.fixed)),
+      lanes_(options.read_depth, options.write_depth) {
     const std::size_t depth = std::min(options.depth, backend_->depth());
     operations_.resize(depth);
     completions_.resize(depth);
@@ -94,13 +96,15 @@ void IoDispatcher::submit(std::shared_ptr<RequestState> request) {
         const std::lock_guard lock(mutex_);
         if (!breakdown_) {
             meter_.request_accepted();
+            open_.add(*request);
             inbox_.push_back(std::move(request));
             if (std::exchange(wants_wake_, false))
                 backend_->wake();
             return;
         }
     }
-    end_with_breakdown(*request);
+    tell_breakdown(*request);
+    request->finish();
 }
 
 void IoDispatcher::run() {
@@ -121,23 +125,24 @@ IoDispatcher::Next IoDispatcher::collect() {
     {
         const std::lock_guard lock(mutex_);
         arrived_.swap(inbox_);
-        const bool idle = free_slots_.size() == operations_.size() && pending_.empty();
+        const bool idle = free_slots_.size() == operations_.size() && lanes_.empty();
         if (stopping_ && idle && arrived_.empty())
             return Next::end;
     }
     for (auto& request : arrived_)
-        pending_.push_back(std::move(request));
+        lanes_.push(std::move(request));
     arrived_.clear();
     return Next::work;
 }
 
 void IoDispatcher::cut_pending() {
-    while (!pending_.empty() && !free_slots_.empty()) {
-        if (!pending_.front()->is_cut())
-            cut_one(pending_.front());
-        if (pending_.front()->is_cut())
-            pending_.pop_front();
+    while (!free_slots_.empty()) {
+        const std::shared_ptr<RequestState> request = lanes_.next();
+        if (!request)
+            break;
+        cut_one(request);
     }
+    lanes_.drop_cut();
 }
 
 void IoDispatcher::cut_one(const std::shared_ptr<RequestState>& request) {
@@ -296,9 +301,15 @@ void IoDispatcher::retire(std::uint32_t slot) {
     const std::shared_ptr<RequestState> request = std::move(operations_[slot].request);
     operations_[slot] = {};
     free_slots_.push_back(slot);
+    lanes_.operation_ended(request->request.operation);
     --request->open_operations;
     if (request->open_operations == 0 && request->is_cut())
-        request->finish();
+        finish(*request);
+}
+
+void IoDispatcher::finish(RequestState& request) {
+    open_.remove(request);
+    request.finish();
 }
 
 void IoDispatcher::break_down(const std::system_error& error) noexcept {
@@ -308,28 +319,32 @@ void IoDispatcher::break_down(const std::system_error& error) noexcept {
         breakdown_ = error.code();
         breakdown_text_ = error.what();
         broken = std::move(backend_);
-        std::move(inbox_.begin(), inbox_.end(), std::back_inserter(pending_));
+        std::move(inbox_.begin(), inbox_.end(), std::back_inserter(arrived_));
         inbox_.clear();
     }
     // Before any ticket is told: nobody may give memory back that an operation can still move.
     broken.reset();
+    std::vector<std::shared_ptr<RequestState>> lost = lanes_.take_all();
     for (auto& request : arrived_)
         if (request)
-            pending_.push_back(std::move(request));
+            lost.push_back(std::move(request));
     for (Operation& operation : operations_) {
         const std::shared_ptr<RequestState> request = std::exchange(operation.request, nullptr);
         if (!request)
             continue;
         if (operation.in_backend)
             meter_.operation_ended(request->request.operation);
-        pending_.push_back(request);
+        lost.push_back(request);
     }
-    for (const auto& request : pending_)
-        if (!request->is_done())
-            end_with_breakdown(*request);
+    for (const auto& request : lost) {
+        if (request->is_done())
+            continue;
+        tell_breakdown(*request);
+        finish(*request);
+    }
 }
 
-void IoDispatcher::end_with_breakdown(RequestState& request) const {
+void IoDispatcher::tell_breakdown(RequestState& request) const {
     if (request.result.ok()) {
         request.result.error = breakdown_;
         request.result.context = fmt::format(
@@ -337,7 +352,6 @@ void IoDispatcher::end_with_breakdown(RequestState& request) const {
             describe(request, request.request.offset_bytes, request.request.length_bytes),
             backend_name_, breakdown_text_);
     }
-    request.finish();
 }
 
 }  // namespace spillway::nvme::detail

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "nvme/detail/io_meter.h"
+#include "nvme/detail/open_requests.h"
+#include "nvme/detail/request_lanes.h"
 #include "nvme/detail/request_state.h"
 #include "nvme/io_backend.h"
 #include "nvme/io_queue.h"
@@ -23,7 +25,7 @@ namespace spillway::nvme::detail {
 /// The thread behind an IoQueue, and the only one that calls the backend (but for wake()). It cuts
 /// requests into operations, keeps the backend full, and judges every completion:
 ///
-///     inbox_ --> pending_ --cut--> ready_ --submit--> backend --complete--> retire, or ready_
+///     inbox_ --> lanes_ --cut--> ready_ --submit--> backend --complete--> retire, or ready_
 ///     again
 ///
 /// An operation holds a slot from cut to retirement; its backend id is the slot's number.
@@ -38,6 +40,8 @@ class IoDispatcher {
     void submit(std::shared_ptr<RequestState> request);
     [[nodiscard]] IoStatistics statistics() const { return meter_.statistics(); }
     [[nodiscard]] std::string_view backend_name() const noexcept { return backend_name_; }
+    [[nodiscard]] std::vector<PendingIo> pending() const { return open_.list(); }
+    [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
 
   private:
     struct Operation {
@@ -63,12 +67,15 @@ class IoDispatcher {
     void fail(std::uint32_t slot, int error, std::string_view detail);
     void retire(std::uint32_t slot);
     void break_down(const std::system_error& error) noexcept;
-    void end_with_breakdown(RequestState& request) const;
+    void tell_breakdown(RequestState& request) const;
+    void finish(RequestState& request);
 
     const std::size_t max_operation_bytes_;
     std::unique_ptr<IoBackend> backend_;
     const std::string backend_name_;
+    const std::vector<std::string> notes_;
     IoMeter meter_;
+    OpenRequests open_;
 
     std::mutex mutex_;  ///< guards the next five, and wake() against the backend's destruction
     std::vector<std::shared_ptr<RequestState>> inbox_;
@@ -79,7 +86,7 @@ class IoDispatcher {
 
     // The dispatcher thread's own.
     std::vector<std::shared_ptr<RequestState>> arrived_;
-    std::deque<std::shared_ptr<RequestState>> pending_;  ///< not yet wholly cut, in order
+    RequestLanes lanes_;
     std::vector<Operation> operations_;
     std::vector<std::uint32_t> free_slots_;
     std::deque<std::uint32_t> ready_;  ///< slots to be given to the backend, in order

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,6 +22,9 @@ struct RequestState {
     bool flush_cut = false;
     std::size_t open_operations = 0;  ///< cut and not yet ended
     IoResult result;
+    std::chrono::steady_clock::time_point submitted_at;
+    RequestState* older = nullptr;  ///< these two belong to OpenRequests
+    RequestState* newer = nullptr;
     std::atomic<std::int32_t> done = 0;  ///< 32 bits: waited for by a futex on the value itself
 
     [[nodiscard]] bool is_done() const noexcept {

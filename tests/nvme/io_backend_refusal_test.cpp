@@ -53,11 +53,12 @@ int in_child(const std::function<int()>& body) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-/// From now on io_uring_setup fails with `error` in this process, as under a container's profile.
-bool forbid_io_uring(int error) {
+/// From now on system call `number` fails with `error` in this process, as under a container's
+/// profile.
+bool forbid(unsigned number, int error) {
     std::array filter = {
         sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+        sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
         sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
         sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -84,9 +85,11 @@ int round_trip(IoQueue& queue, const std::filesystem::path& path, std::size_t by
 }  // namespace
 
 TEST_CASE("io_backend: a forked child is refused and its parent unaffected") {
-    const auto kind = GENERATE(BackendKind::io_uring, BackendKind::threads);
+    const auto kind = GENERATE(BackendKind::io_uring, BackendKind::libaio, BackendKind::threads);
     if (kind == BackendKind::io_uring && !io_uring_refusal().empty())
         return skip("io_uring: " + io_uring_refusal());
+    if (kind == BackendKind::libaio && !libaio_refusal().empty())
+        return skip("libaio: " + libaio_refusal());
     const TemporaryFolder folder;
     DirectFile file(folder.path() / "data", OpenMode::create_or_open, DirectMode::automatic);
     const HugePageArena arena(mebibyte);
@@ -104,19 +107,25 @@ TEST_CASE("io_backend: a forked child is refused and its parent unaffected") {
     REQUIRE(round_trip(*queue, folder.path() / "other", mebibyte) == 0);
 }
 
-TEST_CASE("io_backend: where io_uring is forbidden, threads take over and the text says why") {
+TEST_CASE("io_backend: where io_uring is forbidden, others take over and the text says why") {
     const auto [error, name] =
         GENERATE(table<int, const char*>({{EPERM, "EPERM"}, {ENOSYS, "ENOSYS"}}));
+    const bool libaio_too = GENERATE(false, true);
     const TemporaryFolder folder;
     const int error_number = error;
     const std::string error_text = name;
+    const std::string expected = libaio_too || !libaio_refusal().empty() ? "threads" : "libaio";
     const int status = in_child([&] {
-        if (!forbid_io_uring(error_number))
+        if (!forbid(__NR_io_uring_setup, error_number))
+            return 77;
+        if (libaio_too && !forbid(__NR_io_setup, error_number))
             return 77;
         if (io_uring_refusal().rfind(error_text + ": ", 0) != 0)
             return 1;
+        if (libaio_too && libaio_refusal().empty())
+            return 5;
         auto backend = make_backend(BackendKind::automatic, 8);
-        if (backend->name() != "threads")
+        if (backend->name() != expected)
             return 2;
         try {
             static_cast<void>(make_backend(BackendKind::io_uring, 8));
@@ -158,8 +167,11 @@ TEST_CASE("io_backend: 64 KiB of lockable memory are enough") {
     REQUIRE(status == 0);
 }
 
-TEST_CASE("io_backend: automatic takes io_uring where it works; a depth of 0 is refused") {
-    const bool works = io_uring_refusal().empty();
-    REQUIRE(make_backend(BackendKind::automatic, 4)->name() == (works ? "io_uring" : "threads"));
-    REQUIRE_THROWS_AS(make_backend(BackendKind::automatic, 0), std::invalid_argument);
+TEST_CASE("io_backend: automatic takes the first that works; a depth of 0 is refused") {
+    const std::string first = io_uring_refusal().empty() ? "io_uring"
+                              : libaio_refusal().empty() ? "libaio"
+                                                         : "threads";
+    REQUIRE(make_backend(BackendKind::automatic, 4)->name() == first);
+    const auto kind = GENERATE(BackendKind::automatic, BackendKind::libaio);
+    REQUIRE_THROWS_AS(make_backend(kind, 0), std::invalid_argument);
 }

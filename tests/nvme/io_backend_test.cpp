@@ -45,6 +45,8 @@ constexpr std::size_t mebibyte = std::size_t{1} << 20;
 std::unique_ptr<IoBackend> make_named(const std::string& name, std::size_t depth) {
     if (name == "io_uring")
         return make_backend(BackendKind::io_uring, depth);
+    if (name == "libaio")
+        return make_backend(BackendKind::libaio, depth);
     if (name == "threads")
         return make_backend(BackendKind::threads, depth);
     if (name == "recording")
@@ -56,9 +58,11 @@ std::unique_ptr<IoBackend> make_named(const std::string& name, std::size_t depth
 
 /// False, with the reason shown, where this machine cannot run the backend.
 bool is_available(const std::string& name) {
-    const std::string refusal = name == "io_uring" ? io_uring_refusal() : std::string();
+    const std::string refusal = name == "io_uring" ? io_uring_refusal()
+                                : name == "libaio" ? libaio_refusal()
+                                                   : std::string();
     if (!refusal.empty())
-        skip("io_uring: " + refusal);
+        skip(name + ": " + refusal);
     return refusal.empty();
 }
 
@@ -86,7 +90,7 @@ double resident_fraction(const DirectFile& file) {
 
 TEST_CASE("io_backend: every backend moves, splits, mixes and flushes alike") {
     const std::string name =
-        GENERATE(as<std::string>{}, "io_uring", "threads", "fake", "recording");
+        GENERATE(as<std::string>{}, "io_uring", "libaio", "threads", "fake", "recording");
     if (!is_available(name))
         return;
     const auto direct = GENERATE(DirectMode::automatic, DirectMode::buffered);
@@ -127,7 +131,7 @@ TEST_CASE("io_backend: every backend moves, splits, mixes and flushes alike") {
 }
 
 TEST_CASE("io_backend: the kernel's errors come back with their names") {
-    const std::string name = GENERATE(as<std::string>{}, "io_uring", "threads");
+    const std::string name = GENERATE(as<std::string>{}, "io_uring", "libaio", "threads");
     if (!is_available(name))
         return;
     const TemporaryFolder folder;
@@ -149,7 +153,7 @@ TEST_CASE("io_backend: the kernel's errors come back with their names") {
 }
 
 TEST_CASE("io_backend: a disk that fills up is ENOSPC at the write, and the queue lives on") {
-    const std::string name = GENERATE(as<std::string>{}, "io_uring", "threads");
+    const std::string name = GENERATE(as<std::string>{}, "io_uring", "libaio", "threads");
     if (!is_available(name))
         return;
     const testing::SmallDisk disk(64);
@@ -166,7 +170,7 @@ TEST_CASE("io_backend: a disk that fills up is ENOSPC at the write, and the queu
 }
 
 TEST_CASE("io_backend: direct I/O leaves the page cache empty") {
-    const std::string name = GENERATE(as<std::string>{}, "io_uring", "threads");
+    const std::string name = GENERATE(as<std::string>{}, "io_uring", "libaio", "threads");
     if (!is_available(name))
         return;
     const TemporaryFolder folder;
@@ -182,7 +186,7 @@ TEST_CASE("io_backend: direct I/O leaves the page cache empty") {
 }
 
 TEST_CASE("io_backend: an idle queue and a waiting one burn no processor") {
-    const std::string name = GENERATE(as<std::string>{}, "io_uring", "threads");
+    const std::string name = GENERATE(as<std::string>{}, "io_uring", "libaio", "threads");
     if (!is_available(name))
         return;
     const IoQueue queue(make_named(name, 8), {});
@@ -193,7 +197,7 @@ TEST_CASE("io_backend: an idle queue and a waiting one burn no processor") {
 
 TEST_CASE("io_backend: a wake before wait() is not lost") {
     const std::string name =
-        GENERATE(as<std::string>{}, "io_uring", "threads", "fake", "recording");
+        GENERATE(as<std::string>{}, "io_uring", "libaio", "threads", "fake", "recording");
     if (!is_available(name))
         return;
     const auto backend = make_named(name, 4);
@@ -212,7 +216,7 @@ TEST_CASE("io_backend: a wake before wait() is not lost") {
 
 TEST_CASE("io_backend: a backend takes no more than its depth") {
     const std::string name =
-        GENERATE(as<std::string>{}, "io_uring", "threads", "fake", "recording");
+        GENERATE(as<std::string>{}, "io_uring", "libaio", "threads", "fake", "recording");
     if (!is_available(name))
         return;
     const TemporaryFolder folder;
@@ -240,7 +244,7 @@ TEST_CASE("io_backend: a backend takes no more than its depth") {
 }
 
 TEST_CASE("io_backend: a backend destroyed with work in flight moves nothing afterwards") {
-    const std::string name = GENERATE(as<std::string>{}, "io_uring", "threads");
+    const std::string name = GENERATE(as<std::string>{}, "io_uring", "libaio", "threads");
     if (!is_available(name))
         return;
     const TemporaryFolder folder;
@@ -258,6 +262,8 @@ TEST_CASE("io_backend: a backend destroyed with work in flight moves nothing aft
                          arena.bytes().data() + id * 2 * mebibyte, 2 * mebibyte});
     auto backend = make_named(name, 32);
     REQUIRE(backend->submit(reads) == 32);
+    std::array<BackendCompletion, 1> first;
+    REQUIRE(backend->wait(first) == 1);  // by now all have begun
     backend.reset();
     std::fill(arena.bytes().begin(), arena.bytes().end(), std::byte{2});
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -266,7 +272,7 @@ TEST_CASE("io_backend: a backend destroyed with work in flight moves nothing aft
 }
 
 TEST_CASE("io_backend: many threads share a queue") {
-    const std::string name = GENERATE(as<std::string>{}, "io_uring", "threads", "fake");
+    const std::string name = GENERATE(as<std::string>{}, "io_uring", "libaio", "threads", "fake");
     if (!is_available(name))
         return;
     const TemporaryFolder folder;
@@ -289,7 +295,7 @@ TEST_CASE("io_backend: many threads share a queue") {
 }
 
 TEST_CASE("io_backend: 10,000 requests at depth 4 wait inside, none lost or doubled") {
-    const std::string name = GENERATE(as<std::string>{}, "io_uring", "threads");
+    const std::string name = GENERATE(as<std::string>{}, "io_uring", "libaio", "threads");
     if (!is_available(name))
         return;
     const TemporaryFolder folder;

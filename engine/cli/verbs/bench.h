@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "engine/cli/console.h"
+
+namespace spillway::engine {
+
+/// `spillway bench WHAT`: returns the exit code; throws as run_program() expects it. What is still
+/// to come is refused by name.
+[[nodiscard]] int run_bench(std::span<const std::string> arguments, Console& console);
+
+/// `spillway bench storage`, without these two words.
+[[nodiscard]] int run_bench_storage(std::span<const std::string> arguments, Console& console);
+
+}  // namespace spillway::engine
