@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "nvme/detail/error_name.h"
-#include "nvme/libaio_backend.h"
+#include "nvme/detail/libaio_backend.h"
 #include "nvme/thread_backend.h"
 #include "nvme/uring_backend.h"
 
@@ -43,7 +43,7 @@ std::unique_ptr<IoBackend> make_uring(std::size_t depth) {
 
 std::unique_ptr<IoBackend> make_libaio(std::size_t depth) {
     try {
-        return std::make_unique<LibaioBackend>(depth);
+        return std::make_unique<detail::LibaioBackend>(depth);
     } catch (const std::system_error& error) {
         throw std::system_error(
             error.code(), fmt::format("the libaio backend does not work here, {}: remove what "
@@ -60,7 +60,7 @@ std::unique_ptr<IoBackend> make_best(std::size_t depth) {
     } catch (const std::system_error&) {
     }
     try {
-        return std::make_unique<LibaioBackend>(depth);
+        return std::make_unique<detail::LibaioBackend>(depth);
     } catch (const std::system_error&) {
     }
     return std::make_unique<ThreadBackend>(depth);
@@ -99,7 +99,7 @@ std::string io_uring_refusal() {
 }
 
 std::string libaio_refusal() {
-    return refusal_of<LibaioBackend>();
+    return refusal_of<detail::LibaioBackend>();
 }
 
 std::string automatic_choice() {

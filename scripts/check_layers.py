@@ -46,6 +46,8 @@ def arrow_faults():
             if not (ROOT / included).is_file():
                 yield f'{name}: "{included}" is not a path from the repository root'
                 continue
+            if "/detail/" in included and path.suffix == ".h" and "detail" not in name.parts and layer not in FREE:
+                yield f"{name}: a public header may not need {included}, which is not installed"
             if target == layer or (layer in FREE and target in {*MAY_INCLUDE, *FREE}):
                 continue
             if target not in MAY_INCLUDE.get(layer, set()):

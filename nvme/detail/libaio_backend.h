@@ -12,7 +12,7 @@
 #include "nvme/detail/libaio_calls.h"
 #include "nvme/io_backend.h"
 
-namespace spillway::nvme {
+namespace spillway::nvme::detail {
 
 /// Linux native asynchronous I/O through libaio, which is loaded at run time: for kernels and
 /// containers without io_uring. Needs Linux 4.18 (fdatasync in the background). On a buffered file
@@ -23,7 +23,7 @@ class LibaioBackend final : public IoBackend {
     /// Throws std::system_error: ENOENT without the library; EAGAIN, with the limit and what it is
     /// now, where the system's requests (fs.aio-max-nr) are used up even for a depth of 1. Where
     /// only some are left depth() is smaller than asked for.
-    explicit LibaioBackend(std::size_t depth, detail::LibaioCalls calls = detail::load_libaio());
+    explicit LibaioBackend(std::size_t depth, LibaioCalls calls = load_libaio());
     ~LibaioBackend() override;
     LibaioBackend(const LibaioBackend&) = delete;  // the kernel fills its context
     LibaioBackend& operator=(const LibaioBackend&) = delete;
@@ -40,7 +40,7 @@ class LibaioBackend final : public IoBackend {
     std::size_t reap(std::span<BackendCompletion> completions);
     void sleep_until_something_ends();
 
-    detail::LibaioCalls calls_;
+    LibaioCalls calls_;
     std::size_t depth_;
     std::size_t in_flight_ = 0;
     aio_context_t context_ = 0;
@@ -52,4 +52,4 @@ class LibaioBackend final : public IoBackend {
     std::vector<io_event> events_;
 };
 
-}  // namespace spillway::nvme
+}  // namespace spillway::nvme::detail

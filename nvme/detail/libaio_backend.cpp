@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
-#include "nvme/libaio_backend.h"
+#include "nvme/detail/libaio_backend.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-namespace spillway::nvme {
+namespace spillway::nvme::detail {
 
 namespace {
 
@@ -68,7 +68,7 @@ iocb prepare(const BackendOperation& operation, int event) {
 
 }  // namespace
 
-LibaioBackend::LibaioBackend(std::size_t depth, detail::LibaioCalls calls)
+LibaioBackend::LibaioBackend(std::size_t depth, LibaioCalls calls)
     : calls_(std::move(calls)), depth_(std::min(depth, most_depth)) {
     event_ = ::eventfd(0, EFD_CLOEXEC);
     if (event_ < 0)
@@ -179,4 +179,4 @@ void LibaioBackend::wake() noexcept {
     ::eventfd_write(event_, 1);
 }
 
-}  // namespace spillway::nvme
+}  // namespace spillway::nvme::detail

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 //
 // Kernels and systems that refuse libaio, played by the functions it is called through.
-#include "nvme/libaio_backend.h"
+#include "nvme/detail/libaio_backend.h"
 
 #include <array>
 #include <cerrno>
@@ -73,7 +73,7 @@ TEST_CASE("libaio_backend: a library without the functions is refused by the fun
 
 TEST_CASE("libaio_backend: used-up requests are reported with the limit and its value") {
     try {
-        const LibaioBackend backend(64, played(set_up_none));
+        const detail::LibaioBackend backend(64, played(set_up_none));
         FAIL("set up without a request to spare");
     } catch (const std::system_error& error) {
         CHECK(error.code().value() == EAGAIN);
@@ -83,14 +83,14 @@ TEST_CASE("libaio_backend: used-up requests are reported with the limit and its 
 }
 
 TEST_CASE("libaio_backend: where few requests are left the depth shrinks to them") {
-    const LibaioBackend backend(64, played(set_up_five));
+    const detail::LibaioBackend backend(64, played(set_up_five));
     CHECK(backend.depth() == 4);
 }
 
 TEST_CASE("libaio_backend: EAGAIN of io_submit is back-pressure, nothing is taken") {
     const TemporaryFolder folder;
     DirectFile file(folder.path() / "data", OpenMode::create_or_open, DirectMode::buffered);
-    LibaioBackend backend(4, played(set_up_five));
+    detail::LibaioBackend backend(4, played(set_up_five));
     const std::vector<BackendOperation> operations(
         2, BackendOperation{0, IoOperation::flush, &file, 0, nullptr, 0});
     CHECK(backend.submit(operations) == 0);
@@ -99,7 +99,7 @@ TEST_CASE("libaio_backend: EAGAIN of io_submit is back-pressure, nothing is take
 TEST_CASE("libaio_backend: an operation the kernel refuses ends alone, those behind it go on") {
     std::unique_ptr<IoBackend> backend;
     try {
-        backend = std::make_unique<LibaioBackend>(8);
+        backend = std::make_unique<detail::LibaioBackend>(8);
     } catch (const std::system_error& error) {
         return skip(std::string("libaio: ") + error.what());
     }
