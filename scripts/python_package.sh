@@ -11,6 +11,8 @@ python=.venv/bin/python
 
 rm -rf build/python/wheel
 began=$SECONDS
+# The compiler that CMake takes by itself, so that a compiler cache knows what the program's build has compiled.
+export CC=${CC:-cc} CXX=${CXX:-c++}
 "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/python/wheel \
     --config-settings=build-dir=build/python/cmake \
     --config-settings=cmake.define.SPILLWAY_WARNINGS_AS_ERRORS=ON .
