@@ -30,6 +30,8 @@ std::byte* PlaneAccess::resident(Plane plane, ElementRange range) const {
 /// In pieces of one residency, no longer than the work buffer.
 void PlaneAccess::for_each_part(Plane plane, ElementRange range,
                                 const std::function<void(const Part&)>& visit) {
+    if (range.size() == 0)
+        return;
     const auto most_tiles = work_.size() / tile_bytes(plane);
     const auto end_tile = (range.end + tile_elements - 1) / tile_elements;
     for (auto tile = range.begin / tile_elements; tile < end_tile;) {
