@@ -28,10 +28,11 @@ scripts/python_package.sh --tests
 step "every test, optimised"
 ctest --preset release --parallel 1
 
-# What races or frees too early would be in the lower layers; the arithmetic has no threads to race.
-declare -A suites=([asan]="nvme cpu_optim cuda offload" [tsan]="nvme cuda offload")
+# What races or frees too early would be in the layers with threads and buffers. The arithmetic has neither: its
+# tests put guard pages around every run, and the long tests have it under sanitizers too.
+declare -A suites=([asan]="nvme cuda offload" [tsan]="nvme cuda offload")
 # Hundreds of whole runs, minutes each under ThreadSanitizer; scripts/test_long.sh has them.
-declare -A left_out=([asan]="every rule|every new master|power cuts one after|a power cut leaves|every budget" [tsan]="placement|power cut|every optimizer|budget|forty million|ten thousand|the first failure")
+declare -A left_out=([asan]="every optimizer keeps|power cuts one after|a power cut leaves|every budget" [tsan]="placement|power cut|every optimizer|budget|forty million|ten thousand|the first failure")
 for preset in asan tsan; do
     step "build, $preset"
     cmake --preset "$preset" >/dev/null
