@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/cli/backend_option.h"
 #include "engine/cli/units.h"
 #include "engine/model/gpt2_config.h"
 #include "offload/element_order.h"
@@ -104,13 +105,8 @@ void check_placement(const TrainSettings& s, Problems& problems) {
 
 }  // namespace
 
-nvme::BackendKind io_backend_kind(const TrainSettings& settings) noexcept {
-    if (settings.io_backend == "io_uring")
-        return nvme::BackendKind::io_uring;
-    if (settings.io_backend == "libaio")
-        return nvme::BackendKind::libaio;
-    return settings.io_backend == "threads" ? nvme::BackendKind::threads
-                                            : nvme::BackendKind::automatic;
+nvme::BackendKind io_backend_kind(const TrainSettings& settings) {
+    return backend_kind(settings.io_backend);
 }
 
 CommitInterval parse_commit_interval(const std::string& text) {

@@ -79,7 +79,7 @@ struct TrainSettings {
 };
 
 /// Of sound settings.
-[[nodiscard]] nvme::BackendKind io_backend_kind(const TrainSettings& settings) noexcept;
+[[nodiscard]] nvme::BackendKind io_backend_kind(const TrainSettings& settings);
 
 /// When commits are made: every so many steps or seconds, exactly one of which is not 0.
 struct CommitInterval {
