@@ -16,6 +16,7 @@ namespace spillway::offload {
 namespace {
 
 using detail::arena_bytes;
+using detail::plane_gap_bytes;
 
 constexpr std::size_t fp32_tile_bytes = tile_elements * sizeof(float);
 constexpr std::size_t largest_default_chunk_tiles =
@@ -62,6 +63,11 @@ class Planner {
     [[nodiscard]] std::vector<MemoryItem> host_items(std::size_t whole_kinds) const;
     [[nodiscard]] std::size_t forced_gradient_bytes() const;
     [[nodiscard]] bool is_forced(std::uint64_t chunk) const;
+    [[nodiscard]] std::size_t resident_arena_bytes(std::size_t resident_bytes) const {
+        return resident_bytes == 0
+                   ? 0
+                   : arena_bytes(resident_bytes + plan_.planes.size() * plane_gap_bytes);
+    }
     void finish_host_items(std::size_t whole_kinds);
     void count_traffic();
     [[nodiscard]] std::size_t host_left_bytes() const;
@@ -170,13 +176,15 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
     const auto whole = [&](Resident kind) { return static_cast<std::size_t>(kind) < whole_kinds; };
     std::vector<MemoryItem> items;
     std::size_t staged_tile_bytes = 0;
+    std::size_t staged_planes = 0;
     std::size_t resident = 0;
     for (const auto kind : residency_order) {
         if (kind == Resident::gradient && request_.timing == UpdateTiming::as_completed)
             continue;
         (whole(kind) ? resident : staged_tile_bytes) += resident_tile_bytes(kind);
+        staged_planes += static_cast<std::size_t>(!whole(kind));
     }
-    items.push_back({"resident planes", arena_bytes(resident * tiles)});
+    items.push_back({"resident planes", resident_arena_bytes(resident * tiles)});
     if (!whole(Resident::gradient) || request_.timing == UpdateTiming::as_completed) {
         items.push_back(
             {"gradients with several contributions", arena_bytes(forced_gradient_bytes())});
@@ -185,7 +193,8 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
     }
     if (staged_tile_bytes != 0)
         items.push_back({"update staging",
-                         arena_bytes(staged_pipeline_slots * chunk_tiles * staged_tile_bytes)});
+                         arena_bytes(staged_pipeline_slots * (chunk_tiles * staged_tile_bytes +
+                                                              staged_planes * plane_gap_bytes))});
     if (!whole(Resident::residue))
         items.push_back(
             {"weight staging", arena_bytes(staged_weight_buffers * chunk_tiles * fp32_tile_bytes)});
@@ -212,8 +221,9 @@ void Planner::set_all(Resident kind, bool resident) {
 /// Keeps as many chunks of `kind` as `bytes` hold, from the first on: the ones the next forward
 /// needs first.
 void Planner::fill_partly(Resident kind, std::size_t bytes) {
-    // An arena is rounded up to whole huge pages; keep that much aside.
-    bytes -= std::min(bytes, nvme::HugePageArena::page_bytes);
+    // An arena has gaps and is rounded up to whole huge pages; keep that much aside.
+    bytes -=
+        std::min(bytes, nvme::HugePageArena::page_bytes + plan_.planes.size() * plane_gap_bytes);
     for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
         const auto chunk_bytes = static_cast<std::size_t>(plan_.chunk_range(chunk, tiles_).size()) *
                                  resident_tile_bytes(kind);
@@ -268,7 +278,7 @@ void Planner::finish_host_items(std::size_t whole_kinds) {
                             resident_tile_bytes(kind);
         }
     }
-    plan_.host_items.front().bytes = arena_bytes(resident);
+    plan_.host_items.front().bytes = resident_arena_bytes(resident);
     plan_.host_bytes = sum(plan_.host_items);
     const auto is_whole = [](const std::vector<std::uint8_t>& chunks) {
         return std::all_of(chunks.begin(), chunks.end(),
@@ -279,7 +289,7 @@ void Planner::finish_host_items(std::size_t whole_kinds) {
         plan_.planes, [&](Plane plane) { return is_whole(plan_.resident[index_of(plane)]); });
     plan_.gradient_slots = gradients_pass ? pooled_gradient_slots : 0;
     const bool gradients_spill = gradients_pass && request_.timing == UpdateTiming::after_norm;
-    plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 2 : staged_pipeline_slots;
+    plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 0 : staged_pipeline_slots;
     plan_.weight_read_buffers =
         is_whole(residency(Resident::weight)) && is_whole(residency(Resident::residue))
             ? 0
@@ -372,7 +382,7 @@ OffloadPlan Planner::make() {
     plan_.planes = request_.planes;
     plan_device();
     try_chunk_sizes();
-    const bool everything = plan_.weight_read_buffers == 0 && plan_.pipeline_slots == 2;
+    const bool everything = plan_.weight_read_buffers == 0 && plan_.pipeline_slots == 0;
     if (request_.device_kind == cuda::MemoryKind::device)
         give_spare_device_memory(request_.device_bytes - plan_.device_bytes);
     else if (everything)

@@ -76,7 +76,7 @@ struct OffloadPlan {
     PerPlane<std::vector<std::uint8_t>> resident;
     std::vector<std::uint8_t>
         gradient_resident;           ///< per chunk: its gradient waits in host memory, else spilled
-    std::size_t pipeline_slots = 0;  ///< chunks in flight in the update
+    std::size_t pipeline_slots = 0;  ///< chunks that pass between drive and update at a time
     std::size_t gradient_slots =
         0;  ///< host buffers in which spilled or passing gradients are put together
     std::size_t weight_read_buffers = 0;  ///< chunk-sized staging buffers of the weight prefetch

@@ -16,12 +16,12 @@ namespace spillway::offload {
 namespace {
 
 using detail::arena_bytes;
+using detail::plane_gap_bytes;
 
 constexpr std::size_t fp32_tile_bytes = tile_elements * sizeof(float);
 /// 4 MiB of fp32: long enough for a drive's full rate.
 constexpr std::size_t largest_default_chunk_tiles = 64;
 constexpr std::size_t staged_pipeline_slots = 4;  // read ahead, read, compute, write back
-constexpr std::size_t resident_pipeline_slots = 2;
 
 class TensorPlanner {
   public:
@@ -91,6 +91,12 @@ class TensorPlanner {
                tile_bytes(plane);
     }
 
+    std::size_t gap_bytes() const { return plan_.update.planes.size() * plane_gap_bytes; }
+
+    std::size_t resident_arena_bytes(std::size_t resident_bytes) const {
+        return resident_bytes == 0 ? 0 : arena_bytes(resident_bytes + gap_bytes());
+    }
+
     std::size_t table_bytes() const {
         const CommitTableShape shape{tiles_, static_cast<std::uint32_t>(types_.size()),
                                      plan_.stored};
@@ -110,16 +116,17 @@ class TensorPlanner {
                 everything += chunk_plane_bytes(chunk, plane);
         }
         const auto fixed = arena_bytes(plan_.work_bytes) + table_bytes();
-        if (fixed + arena_bytes(everything) <= request_.host_bytes) {
+        if (fixed + resident_arena_bytes(everything) <= request_.host_bytes) {
             keep(everything);
             finish(0);
             return true;
         }
         std::size_t slot_bytes = 0;
         for (const auto plane : update.planes)
-            slot_bytes += static_cast<std::size_t>(update.chunk_tiles) * tile_bytes(plane);
+            slot_bytes +=
+                static_cast<std::size_t>(update.chunk_tiles) * tile_bytes(plane) + plane_gap_bytes;
         const auto staging = arena_bytes(staged_pipeline_slots * slot_bytes);
-        const auto resident = arena_bytes(everything);
+        const auto resident = resident_arena_bytes(everything);
         smallest_need_bytes_ =
             fixed + (request_.nvme == NvmeTier::absent ? resident : std::min(resident, staging));
         if (request_.nvme == NvmeTier::absent || fixed + staging > request_.host_bytes)
@@ -129,7 +136,7 @@ class TensorPlanner {
             request_.chunk_bytes == 0)
             return false;
         const auto left = request_.host_bytes - fixed - staging;
-        keep(left - std::min(left, nvme::HugePageArena::page_bytes));
+        keep(left - std::min(left, nvme::HugePageArena::page_bytes + gap_bytes()));
         finish(staging);
         return true;
     }
@@ -161,9 +168,8 @@ class TensorPlanner {
                     moved += bytes;
             }
         }
-        update.pipeline_slots =
-            staging_bytes != 0 ? staged_pipeline_slots : resident_pipeline_slots;
-        update.host_items = {{"resident planes", arena_bytes(resident)},
+        update.pipeline_slots = staging_bytes != 0 ? staged_pipeline_slots : 0;
+        update.host_items = {{"resident planes", resident_arena_bytes(resident)},
                              {"update staging", staging_bytes},
                              {"work buffers", arena_bytes(plan_.work_bytes)},
                              {"tables", table_bytes()}};

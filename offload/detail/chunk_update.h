@@ -5,10 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "cpu_optim/elementwise.h"
 #include "offload/detail/tile_store.h"
+#include "offload/detail/update_threads.h"
 #include "offload/plane.h"
 
 namespace spillway::offload::detail {
@@ -16,6 +18,7 @@ namespace spillway::offload::detail {
 /// One chunk as the fused pass sees it: where its planes are, and which of them came from the drive
 /// and go back to it.
 struct ChunkPlanes {
+    std::uint64_t chunk = 0;
     PlaneSet planes;
     TileRange tiles;
     PerPlane<std::byte*> data{};
@@ -40,10 +43,24 @@ void checksum_staged(const ChunkPlanes& chunk, std::uint64_t index);
                                                                         std::uint64_t index,
                                                                         std::uint64_t first);
 
-/// What one update does with its chunks. Called by the pipeline's thread alone, in the order of the
-/// members; what it throws poisons the engine.
+/// Runs body(chunk, index of a tile in it) for every tile of the chunks, and `updated` on each
+/// chunk once all its tiles are done; both from any of the threads.
+void for_each_tile(UpdateThreads& threads, std::span<const ChunkPlanes> chunks,
+                   const std::function<void(const ChunkPlanes&, std::uint64_t)>& body,
+                   const std::function<void(const ChunkPlanes&)>& updated);
+
+enum class ChunkGradients {
+    awaited,  ///< some may still come
+    none,     ///< the chunk stays as it is
+    given,
+};
+
+/// What one update does with its chunks. Called by the pipeline's thread alone; what it throws
+/// poisons the engine.
 class ChunkUpdate {
   public:
+    using Updated = std::function<void(const ChunkPlanes&)>;
+
     ChunkUpdate() = default;
     virtual ~ChunkUpdate() = default;
     ChunkUpdate(const ChunkUpdate&) = delete;
@@ -51,10 +68,12 @@ class ChunkUpdate {
 
     /// Before the first chunk.
     virtual void begin() = 0;
-    /// Blocks until the chunk's gradients are there. False: it has none, and stays as it is.
-    [[nodiscard]] virtual bool wait_for_gradients(std::uint64_t chunk) = 0;
-    /// Updates the planes in place, verifying what came from the drive.
-    virtual void update(std::uint64_t chunk, const ChunkPlanes& planes) = 0;
+    [[nodiscard]] virtual ChunkGradients gradients(std::uint64_t chunk) = 0;
+    /// Blocks until they are not awaited any more.
+    virtual void wait_for_gradients(std::uint64_t chunk) = 0;
+    /// Updates the planes of chunks with gradients in place, verifying what came from the drive;
+    /// calls `updated` from any thread as soon as a chunk is done.
+    virtual void update(std::span<const ChunkPlanes> chunks, const Updated& updated) = 0;
     /// After the last chunk was written back.
     virtual void end() = 0;
 };

@@ -37,22 +37,34 @@ void ClientUpdate::begin() {
         context_.committer->before_update();
 }
 
-bool ClientUpdate::wait_for_gradients(std::uint64_t chunk) {
+ElementOrder::TensorSpan ClientUpdate::tensors_of(std::uint64_t chunk) const {
     const auto& order = context_.store.order();
     const auto tiles = context_.plan.chunk_range(chunk, order.tiles());
-    const auto span = order.tensors_in({tiles.begin * tile_elements, tiles.end * tile_elements});
-    gradients_->wait_for(span.first, span.last);
-    for (auto tensor = span.first; tensor < span.last; ++tensor) {
-        // Tensors without elements are not waited for, so not looked at before the end.
-        if (order.range(tensor).size() != 0 && gradients_->of(tensor).data != nullptr)
-            return true;
-    }
-    return false;
+    return order.tensors_in({tiles.begin * tile_elements, tiles.end * tile_elements});
 }
 
-void ClientUpdate::update(std::uint64_t, const ChunkPlanes& planes) {
-    context_.threads.for_each(planes.tiles.size(),
-                              [&](std::uint64_t index) { update_tile(planes, index); });
+ChunkGradients ClientUpdate::gradients(std::uint64_t chunk) {
+    const auto span = tensors_of(chunk);
+    if (!gradients_->are_there(span.first, span.last))
+        return ChunkGradients::awaited;
+    for (auto tensor = span.first; tensor < span.last; ++tensor) {
+        // Tensors without elements are not waited for, so not looked at before the end.
+        if (context_.store.order().range(tensor).size() != 0 &&
+            gradients_->of(tensor).data != nullptr)
+            return ChunkGradients::given;
+    }
+    return ChunkGradients::none;
+}
+
+void ClientUpdate::wait_for_gradients(std::uint64_t chunk) {
+    const auto span = tensors_of(chunk);
+    gradients_->wait_for(span.first, span.last);
+}
+
+void ClientUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
+    for_each_tile(
+        context_.threads, chunks,
+        [&](const ChunkPlanes& chunk, std::uint64_t index) { update_tile(chunk, index); }, updated);
 }
 
 void ClientUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index) const {

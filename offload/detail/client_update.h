@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cpu_optim/elementwise.h"
@@ -35,11 +36,13 @@ class ClientUpdate final : public ChunkUpdate {
                  const std::vector<cpu_optim::HyperParameters>& groups, double gradient_scale);
 
     void begin() override;
-    [[nodiscard]] bool wait_for_gradients(std::uint64_t chunk) override;
-    void update(std::uint64_t chunk, const ChunkPlanes& planes) override;
+    [[nodiscard]] ChunkGradients gradients(std::uint64_t chunk) override;
+    void wait_for_gradients(std::uint64_t chunk) override;
+    void update(std::span<const ChunkPlanes> chunks, const Updated& updated) override;
     void end() override;
 
   private:
+    [[nodiscard]] ElementOrder::TensorSpan tensors_of(std::uint64_t chunk) const;
     void update_tile(const ChunkPlanes& chunk, std::uint64_t index) const;
     void update_part(const ChunkPlanes& chunk, std::uint64_t index, TensorId tensor) const;
 

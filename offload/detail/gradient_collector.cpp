@@ -338,6 +338,11 @@ void GradientCollector::wait_complete(std::uint64_t chunk) {
     context_.monitor.wait(lock, [&] { return progress_[chunk].complete; });
 }
 
+bool GradientCollector::is_complete(std::uint64_t chunk) const {
+    const auto lock = context_.monitor.lock();
+    return progress_[chunk].complete;
+}
+
 const float* GradientCollector::in_memory(std::uint64_t chunk) const {
     if (const auto* const resident = context_.planes.gradient(chunk))
         return resident;

@@ -54,7 +54,9 @@ class GradientCollector {
     [[nodiscard]] GradientSummary finish();
 
     // ---- for the update's thread
-    /// Blocks until the gradient of `chunk` of the step under way is complete.
+    /// Whether the gradient of `chunk` of the step under way is complete.
+    [[nodiscard]] bool is_complete(std::uint64_t chunk) const;
+    /// Blocks until it is.
     void wait_complete(std::uint64_t chunk);
     /// The complete gradient in host memory, or null: it was spilled.
     [[nodiscard]] const float* in_memory(std::uint64_t chunk) const;

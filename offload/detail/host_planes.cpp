@@ -8,15 +8,19 @@ HostPlanes::HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedge
     const auto chunk_tiles = [&](std::uint64_t chunk) {
         return static_cast<std::size_t>(plan.chunk_range(chunk, tiles).size());
     };
-    std::size_t bytes = 0;
+    std::size_t planes_bytes = 0;
+    std::size_t gradients_bytes = 0;
     for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
         for (const auto plane : plan.planes_of(chunk))
-            bytes += plan.resident[index_of(plane)][chunk] != 0
-                         ? chunk_tiles(chunk) * tile_bytes(plane)
-                         : 0;
-        bytes += plan.gradient_resident[chunk] != 0 ? chunk_tiles(chunk) * gradient_tile_bytes : 0;
+            planes_bytes += plan.resident[index_of(plane)][chunk] != 0
+                                ? chunk_tiles(chunk) * tile_bytes(plane)
+                                : 0;
+        gradients_bytes +=
+            plan.gradient_resident[chunk] != 0 ? chunk_tiles(chunk) * gradient_tile_bytes : 0;
     }
-    arena_ = ledger.arena("resident planes", bytes);
+    if (planes_bytes != 0)
+        planes_bytes += plan.planes.size() * plane_gap_bytes;
+    arena_ = ledger.arena("resident planes", planes_bytes + gradients_bytes);
 
     ArenaCutter cutter(arena_.bytes());
     gradients_.resize(plan.chunks, nullptr);
@@ -30,6 +34,8 @@ HostPlanes::HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedge
                 planes_[index_of(plane)][chunk] =
                     cutter.cut(chunk_tiles(chunk) * tile_bytes(plane));
         }
+        if (planes_bytes != 0)
+            cutter.end_plane();
     }
     for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
         if (plan.gradient_resident[chunk] != 0)

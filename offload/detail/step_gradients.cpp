@@ -40,13 +40,20 @@ void StepGradients::clear() {
 
 void StepGradients::wait_for(TensorId first, TensorId last) {
     auto lock = monitor_.lock();
-    monitor_.wait(lock, [&] {
-        for (auto tensor = first; tensor < last && !closed_; ++tensor) {
-            if (places_[tensor].data == nullptr && order_.range(tensor).size() != 0)
-                return false;
-        }
-        return true;
-    });
+    monitor_.wait(lock, [&] { return are_there(lock, first, last); });
+}
+
+bool StepGradients::are_there(TensorId first, TensorId last) const {
+    const auto lock = monitor_.lock();
+    return are_there(lock, first, last);
+}
+
+bool StepGradients::are_there(const Monitor::Lock&, TensorId first, TensorId last) const {
+    for (auto tensor = first; tensor < last && !closed_; ++tensor) {
+        if (places_[tensor].data == nullptr && order_.range(tensor).size() != 0)
+            return false;
+    }
+    return true;
 }
 
 void StepGradients::wait_closed() {

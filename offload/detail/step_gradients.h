@@ -33,8 +33,9 @@ class StepGradients {
     [[nodiscard]] bool empty() const;
     void clear();
 
-    /// Blocks until every tensor with elements in [first, last) has its gradient, or the step is
-    /// closed. Throws the monitor's poison.
+    /// Whether every tensor with elements in [first, last) has its gradient, or the step is closed.
+    [[nodiscard]] bool are_there(TensorId first, TensorId last) const;
+    /// Blocks until they are there. Throws the monitor's poison.
     void wait_for(TensorId first, TensorId last);
     /// Blocks until the step is closed. Throws the monitor's poison.
     void wait_closed();
@@ -42,6 +43,8 @@ class StepGradients {
     [[nodiscard]] GradientPlace of(TensorId tensor) const noexcept { return places_[tensor]; }
 
   private:
+    [[nodiscard]] bool are_there(const Monitor::Lock&, TensorId first, TensorId last) const;
+
     Monitor& monitor_;
     const ElementOrder& order_;
     std::vector<GradientPlace> places_;

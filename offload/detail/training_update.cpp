@@ -18,19 +18,34 @@ void TrainingUpdate::begin() {
     context_.committer.before_update();
 }
 
-bool TrainingUpdate::wait_for_gradients(std::uint64_t chunk) {
-    context_.gradients.wait_complete(chunk);
-    return true;
+ChunkGradients TrainingUpdate::gradients(std::uint64_t chunk) {
+    return context_.gradients.is_complete(chunk) ? ChunkGradients::given : ChunkGradients::awaited;
 }
 
-void TrainingUpdate::update(std::uint64_t chunk, const ChunkPlanes& planes) {
-    const auto* const gradient = planes.spilled_gradient != nullptr
-                                     ? reinterpret_cast<const float*>(planes.spilled_gradient)
-                                     : context_.gradients.in_memory(chunk);
-    context_.threads.for_each(planes.tiles.size(), [&](std::uint64_t index) {
-        update_tile(planes, index, gradient + index * tile_elements);
-    });
-    context_.gradients.consumed(chunk);
+void TrainingUpdate::wait_for_gradients(std::uint64_t chunk) {
+    context_.gradients.wait_complete(chunk);
+}
+
+void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
+    std::vector<const float*> gradients;
+    for (const auto& chunk : chunks)
+        gradients.push_back(gradient_of(chunk));
+    for_each_tile(
+        context_.threads, chunks,
+        [&](const ChunkPlanes& chunk, std::uint64_t index) {
+            const auto which = static_cast<std::size_t>(&chunk - chunks.data());
+            update_tile(chunk, index, gradients[which] + index * tile_elements);
+        },
+        [&](const ChunkPlanes& chunk) {
+            context_.gradients.consumed(chunk.chunk);
+            updated(chunk);
+        });
+}
+
+const float* TrainingUpdate::gradient_of(const ChunkPlanes& chunk) const {
+    return chunk.spilled_gradient != nullptr
+               ? reinterpret_cast<const float*>(chunk.spilled_gradient)
+               : context_.gradients.in_memory(chunk.chunk);
 }
 
 void TrainingUpdate::end() {

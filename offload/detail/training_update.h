@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "cpu_optim/elementwise.h"
@@ -33,13 +34,15 @@ class TrainingUpdate final : public ChunkUpdate {
     TrainingUpdate(const Context& context, UpdateCoefficients coefficients);
 
     void begin() override;
-    [[nodiscard]] bool wait_for_gradients(std::uint64_t chunk) override;
+    [[nodiscard]] ChunkGradients gradients(std::uint64_t chunk) override;
+    void wait_for_gradients(std::uint64_t chunk) override;
     /// Throws IntegrityError, or std::runtime_error naming a tensor whose new weight has no finite
     /// bf16 half.
-    void update(std::uint64_t chunk, const ChunkPlanes& planes) override;
+    void update(std::span<const ChunkPlanes> chunks, const Updated& updated) override;
     void end() override;
 
   private:
+    [[nodiscard]] const float* gradient_of(const ChunkPlanes& chunk) const;
     void update_tile(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) const;
 
     Context context_;

@@ -2,9 +2,19 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/update_pipeline.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace spillway::offload::detail {
+namespace {
+
+/// Chunks in host memory that are updated in one go. Threads meet at the end of each go, which
+/// costs them some microseconds; a finished chunk is published at once all the same. With I/O under
+/// way the goes are short, so that the drive is not left waiting.
+constexpr std::size_t resident_chunks_at_once = 16;
+constexpr std::size_t resident_chunks_beside_io = 2;
+
+}  // namespace
 
 UpdatePipeline::UpdatePipeline(const Context& context, std::vector<std::uint64_t> chunk_order,
                                MemoryLedger& ledger)
@@ -18,19 +28,22 @@ UpdatePipeline::UpdatePipeline(const Context& context, std::vector<std::uint64_t
     for (std::uint64_t chunk = 0; chunk < context_.plan.chunks; ++chunk) {
         for (const auto plane : context_.plan.planes_of(chunk))
             any_staged[index_of(plane)] |= staged(plane, chunk);
-        any_spilled |= context_.spill != nullptr && context_.planes.gradient(chunk) == nullptr;
+        any_spilled |= gradient_spilled(chunk);
     }
     std::size_t slot_bytes = any_spilled ? chunk_tiles * gradient_tile_bytes : 0;
     for (const auto plane : context_.plan.planes)
-        slot_bytes += any_staged[index_of(plane)] ? chunk_tiles * tile_bytes(plane) : 0;
+        slot_bytes +=
+            any_staged[index_of(plane)] ? chunk_tiles * tile_bytes(plane) + plane_gap_bytes : 0;
     arena_ = ledger.arena("update staging", slots_.size() * slot_bytes);
     ArenaCutter cutter(arena_.bytes());
     for (std::size_t index = slots_.size(); index-- > 0;) {
         auto& slot = slots_[index];
         for (const auto plane : context_.plan.planes) {
             slot.checksums[index_of(plane)].resize(chunk_tiles);
-            if (any_staged[index_of(plane)])
+            if (any_staged[index_of(plane)]) {
                 slot.buffers[index_of(plane)] = cutter.cut(chunk_tiles * tile_bytes(plane));
+                cutter.end_plane();
+            }
         }
         if (any_spilled)
             slot.gradient = cutter.cut(chunk_tiles * gradient_tile_bytes);
@@ -127,7 +140,13 @@ void UpdatePipeline::run() {
 
 /// Starts reads into every free slot, in chunk order.
 void UpdatePipeline::read_ahead() {
-    while (!free_slots_.empty() && next_read_ < chunk_order_.size()) {
+    while (next_read_ < chunk_order_.size()) {
+        if (is_resident(chunk_order_[next_read_])) {
+            ++next_read_;
+            continue;
+        }
+        if (free_slots_.empty())
+            return;
         const auto index = free_slots_.back();
         free_slots_.pop_back();
         auto& slot = slots_[index];
@@ -156,8 +175,7 @@ void UpdatePipeline::forget_read_ahead() {
 void UpdatePipeline::ask_for_gradients() {
     for (const auto index : read_slots_) {
         auto& slot = slots_[index];
-        if (context_.spill == nullptr || slot.gradient_asked ||
-            context_.planes.gradient(slot.chunk) != nullptr)
+        if (slot.gradient_asked || !gradient_spilled(slot.chunk))
             continue;
         slot.gradient_read = context_.spill->read(slot.chunk, slot.gradient);
         slot.gradient_asked = true;
@@ -167,17 +185,14 @@ void UpdatePipeline::ask_for_gradients() {
 void UpdatePipeline::execute(const Update& update) {
     const auto began = now_s();
     update.work->begin();
-    for (std::size_t done = 0; done < chunk_order_.size(); ++done) {
-        retire_finished_writes();
-        read_ahead();
-        if (read_slots_.empty()) {
-            retire_oldest_write();
-            read_ahead();
+    for (std::size_t position = 0; position < chunk_order_.size();) {
+        keep_reading();
+        if (is_resident(chunk_order_[position])) {
+            position = update_resident(position, update);
+        } else {
+            update_next_read(update);
+            ++position;
         }
-        ask_for_gradients();
-        const auto index = read_slots_.front();
-        read_slots_.pop_front();
-        process(index, update);
     }
     while (!writing_slots_.empty())
         retire_oldest_write();
@@ -189,12 +204,51 @@ void UpdatePipeline::execute(const Update& update) {
     context_.monitor.notify();
 }
 
-void UpdatePipeline::process(std::size_t index, const Update& update) {
-    auto& slot = slots_[index];
-    bool has_gradients = false;
+void UpdatePipeline::keep_reading() {
+    retire_finished_writes();
+    read_ahead();
+    ask_for_gradients();
+}
+
+/// Updates the chunk at `position` of the order and those after it that are in host memory with
+/// their gradients; returns the position behind them.
+std::size_t UpdatePipeline::update_resident(std::size_t position, const Update& update) {
     {
         const StallTimer timer(context_.update_time, StallCause::link);
-        has_gradients = update.work->wait_for_gradients(slot.chunk);
+        update.work->wait_for_gradients(chunk_order_[position]);
+    }
+    const auto most = slots_.empty() ? resident_chunks_at_once : resident_chunks_beside_io;
+    const auto end = std::min(chunk_order_.size(), position + most);
+    std::vector<ChunkPlanes> chunks;
+    for (; position < end && is_resident(chunk_order_[position]); ++position) {
+        const auto chunk = chunk_order_[position];
+        const auto gradients = update.work->gradients(chunk);
+        if (gradients == ChunkGradients::awaited)
+            break;
+        context_.board.move(chunk, ChunkState::updating);
+        if (gradients == ChunkGradients::none)
+            context_.board.publish(chunk, update.version);
+        else
+            chunks.push_back(planes_of(chunk));
+    }
+    run_update(chunks, update, [&](const ChunkPlanes& chunk) {
+        context_.board.publish(chunk.chunk, update.version);
+    });
+    return position;
+}
+
+/// Updates the chunk whose planes come, in part or whole, from the drive next.
+void UpdatePipeline::update_next_read(const Update& update) {
+    if (read_slots_.empty()) {
+        retire_oldest_write();
+        keep_reading();
+    }
+    const auto index = read_slots_.front();
+    read_slots_.pop_front();
+    auto& slot = slots_[index];
+    {
+        const StallTimer timer(context_.update_time, StallCause::link);
+        update.work->wait_for_gradients(slot.chunk);
     }
     {
         const StallTimer timer(context_.update_time, StallCause::nvme_read);
@@ -202,30 +256,51 @@ void UpdatePipeline::process(std::size_t index, const Update& update) {
         slot.gradient_read.wait();
     }
     context_.board.move(slot.chunk, ChunkState::updating);
-    if (!has_gradients) {
+    if (update.work->gradients(slot.chunk) == ChunkGradients::none) {
         context_.board.publish(slot.chunk, update.version);
         free_slots_.push_back(index);
         return;
     }
-    update_chunk(slot, update);
+    const auto planes = planes_in(slot);
+    run_update({&planes, 1}, update, [](const ChunkPlanes&) {});
+    slot.version = update.version;
     write_back(index);
 }
 
-void UpdatePipeline::update_chunk(Slot& slot, const Update& update) {
+void UpdatePipeline::run_update(std::span<const ChunkPlanes> chunks, const Update& update,
+                                const ChunkUpdate::Updated& updated) {
     const StallTimer timer(context_.update_time, StallCause::cpu);
-    ChunkPlanes chunk;
-    chunk.planes = context_.plan.planes_of(slot.chunk);
-    chunk.tiles = tiles_of(slot.chunk);
-    for (const auto plane : chunk.planes) {
+    update.work->update(chunks, updated);
+}
+
+/// Those in host memory.
+ChunkPlanes UpdatePipeline::planes_of(std::uint64_t chunk) const {
+    ChunkPlanes planes;
+    planes.chunk = chunk;
+    planes.planes = context_.plan.planes_of(chunk);
+    planes.tiles = tiles_of(chunk);
+    for (const auto plane : planes.planes)
+        planes.data[index_of(plane)] = context_.planes.plane(plane, chunk);
+    return planes;
+}
+
+ChunkPlanes UpdatePipeline::planes_in(Slot& slot) const {
+    auto planes = planes_of(slot.chunk);
+    for (const auto plane : planes.planes) {
         const auto i = index_of(plane);
-        chunk.on_drive[i] = staged(plane, slot.chunk);
-        chunk.data[i] =
-            chunk.on_drive[i] ? slot.buffers[i] : context_.planes.plane(plane, slot.chunk);
-        chunk.checksums[i] = slot.checksums[i];
+        planes.on_drive[i] = staged(plane, slot.chunk);
+        if (planes.on_drive[i])
+            planes.data[i] = slot.buffers[i];
+        planes.checksums[i] = slot.checksums[i];
     }
-    chunk.spilled_gradient = slot.gradient_asked ? slot.gradient : nullptr;
-    update.work->update(slot.chunk, chunk);
-    slot.version = update.version;
+    planes.spilled_gradient = slot.gradient_asked ? slot.gradient : nullptr;
+    return planes;
+}
+
+bool UpdatePipeline::is_resident(std::uint64_t chunk) const noexcept {
+    return !gradient_spilled(chunk) &&
+           std::ranges::none_of(context_.plan.planes_of(chunk),
+                                [&](Plane plane) { return staged(plane, chunk); });
 }
 
 void UpdatePipeline::write_back(std::size_t index) {

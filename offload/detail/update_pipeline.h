@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -97,11 +98,21 @@ class UpdatePipeline {
     void read_ahead();
     void forget_read_ahead();
     void ask_for_gradients();
-    void process(std::size_t index, const Update& update);
-    void update_chunk(Slot& slot, const Update& update);
+    [[nodiscard]] std::size_t update_resident(std::size_t position, const Update& update);
+    void keep_reading();
+    void update_next_read(const Update& update);
+    void run_update(std::span<const ChunkPlanes> chunks, const Update& update,
+                    const ChunkUpdate::Updated& updated);
+    [[nodiscard]] ChunkPlanes planes_of(std::uint64_t chunk) const;
+    [[nodiscard]] ChunkPlanes planes_in(Slot& slot) const;
     void write_back(std::size_t index);
     void retire_oldest_write();
     void retire_finished_writes();
+    /// Nothing of it is on the drive: it needs no slot.
+    [[nodiscard]] bool is_resident(std::uint64_t chunk) const noexcept;
+    [[nodiscard]] bool gradient_spilled(std::uint64_t chunk) const noexcept {
+        return context_.spill != nullptr && context_.planes.gradient(chunk) == nullptr;
+    }
     [[nodiscard]] bool staged(Plane plane, std::uint64_t chunk) const noexcept {
         return context_.planes.plane(plane, chunk) == nullptr;
     }

@@ -495,3 +495,25 @@ TEST_CASE("an optimizer closed in the middle of a streamed step ends", "[tensor_
                               options_for(starved(), drive.path()));
     optimizer.begin_streamed_step(1.0);
 }
+
+TEST_CASE("planes that an update reads side by side lie no large power of two apart") {
+    constexpr std::uint64_t elements = std::uint64_t{1} << 22;  // a plane of 16 MiB
+    std::vector<float> values(elements);
+    TensorOptimizerOptions options;
+    options.host_bytes = std::size_t{128} << 20;
+    const TensorId tensor = 0;
+    TensorOptimizer optimizer({{"w", {elements}, ParameterType::fp32, 0, values.data()}},
+                              {AdamHyperParameters{.amsgrad = cpu_optim::Amsgrad::on}}, options);
+    std::vector<std::ptrdiff_t> addresses;
+    for (std::size_t plane = 0; plane < optimizer.state_planes(); ++plane)
+        addresses.push_back(optimizer.state_view(tensor, plane).data() -
+                            optimizer.state_view(tensor, 0).data());
+    REQUIRE(addresses.size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+        for (std::size_t j = 0; j < i; ++j) {
+            const auto apart_bytes = static_cast<std::size_t>(addresses[i] - addresses[j]) * 4;
+            CHECK(apart_bytes % 4096 == 0);
+            CHECK(apart_bytes % (std::size_t{64} << 10) != 0);
+        }
+    }
+}
