@@ -3,13 +3,11 @@
 #include "cpu_optim/elementwise.h"
 
 #include <cmath>
-#include <stdexcept>
-
-#include <fmt/format.h>
 
 #include "cpu_optim/detail/elementwise_run.h"
 #include "cpu_optim/detail/gradient_element.h"
 #include "cpu_optim/detail/kernel_table.h"
+#include "cpu_optim/detail/require_planes.h"
 #include "cpu_optim/elementwise_reference.h"
 #include "cpu_optim/split_master.h"
 
@@ -20,7 +18,7 @@
 
 #include "cpu_optim/detail/elementwise_rules-inl.h"
 #include "cpu_optim/detail/gradient_load-inl.h"
-#include "cpu_optim/detail/split_master-inl.h"
+#include "cpu_optim/detail/master-inl.h"
 
 #if SPILLWAY_VECTOR_TARGET
 HWY_BEFORE_NAMESPACE();
@@ -31,58 +29,83 @@ namespace {
 using detail::Progress;
 using detail::RunPointers;
 
-HWY_INLINE FloatVector with_one_nan(FloatVector value) {
-    const auto quiet_nan = hn::BitCast(FloatTag(), hn::Set(BitsTag(), 0x7FC00000u));
-    return hn::IfThenElse(hn::IsNaN(value), quiet_nan, value);
+/// What a kernel reads and writes. Copies, since the compiler must take it that a store through the
+/// pointers changes the run.
+struct RunPlanes {
+    const void* HWY_RESTRICT gradient;
+    float* state[most_state_planes];
+};
+
+/// Makes the NaNs of one vector one; returns how many of its masters are to be counted.
+template <class Rule>
+HWY_INLINE std::size_t make_one_nan(FloatVector& w, FloatVector* state, FloatVector largest) {
+    w = with_one_nan(w);
+#pragma GCC unroll 3
+    for (std::size_t plane = 0; plane < Rule::planes; ++plane)
+        state[plane] = with_one_nan(state[plane]);
+    const FloatTag d;
+    return hn::Lanes(d) - hn::CountTrue(d, hn::Le(hn::Abs(w), largest));
 }
 
-/// The weight is fp32 and its own master.
-struct WholeMaster {
-    float* HWY_RESTRICT values;
-
-    HWY_INLINE FloatVector load(std::size_t i) const { return hn::LoadU(FloatTag(), values + i); }
-    HWY_INLINE std::size_t store(FloatVector master, std::size_t i) const {
-        hn::StoreU(master, FloatTag(), values + i);
-        const auto magnitude = hn::BitCast(
-            SignedTag(), hn::And(hn::BitCast(BitsTag(), master), hn::Set(BitsTag(), 0x7FFFFFFFu)));
-        return hn::CountTrue(SignedTag(), hn::Gt(magnitude, hn::Set(SignedTag(), 0x7F7FFFFF)));
-    }
-};
-
-struct HalvedMaster {
-    std::uint16_t* HWY_RESTRICT weight;
-    std::int16_t* HWY_RESTRICT residue;
-
-    HWY_INLINE FloatVector load(std::size_t i) const {
-        return load_master(weight + i, residue + i);
-    }
-    HWY_INLINE std::size_t store(FloatVector master, std::size_t i) const {
-        return store_master(master, weight + i, residue + i);
-    }
-};
-
-/// The one loop of every rule, master layout and gradient type, over the whole vectors of a run.
-template <GradientType gradient_type, class Rule, class Master>
-Progress update_vectors(const Rule& rule, const Master& master, const RunPointers& run) {
+/// Updates `count` adjacent vectors from element `i` on, and returns how many of their masters are
+/// to be counted. Almost always none is and no value is NaN: one comparison finds that out for all
+/// of them, and only else the NaNs are made one and the masters counted.
+template <std::size_t count, GradientType gradient_type, class Rule, class Master>
+HWY_INLINE std::size_t update_adjacent(const Rule& rule, const Master& master,
+                                       const RunPlanes& planes, std::size_t i) {
     const FloatTag d;
     const std::size_t lanes = hn::Lanes(d);
-    // Copies, since the compiler must take it that a store through the pointers changes `run`.
+    const auto largest = hn::BitCast(d, hn::Set(BitsTag(), Master::largest_bits));
+    FloatVector w[count], state[count][most_state_planes];
+#pragma GCC unroll 2
+    for (std::size_t n = 0; n < count; ++n) {
+        const std::size_t at = i + n * lanes;
+        w[n] = master.load(at);
+#pragma GCC unroll 3
+        for (std::size_t plane = 0; plane < Rule::planes; ++plane)
+            state[n][plane] = hn::LoadU(d, planes.state[plane] + at);
+        rule.update(w[n], state[n], load_gradient<gradient_type>(d, planes.gradient, at));
+    }
+    auto is_usual = hn::Le(hn::Abs(w[0]), largest);
+#pragma GCC unroll 2
+    for (std::size_t n = 0; n < count; ++n) {
+        is_usual = hn::And(is_usual, hn::Le(hn::Abs(w[n]), largest));
+#pragma GCC unroll 3
+        for (std::size_t plane = 0; plane < Rule::planes; ++plane)
+            if constexpr (!Rule::weight_shows_nan)
+                is_usual = hn::And(is_usual, hn::Eq(state[n][plane], state[n][plane]));
+    }
+    std::size_t counted = 0;
+    if (HWY_UNLIKELY(!hn::AllTrue(d, is_usual))) {
+#pragma GCC unroll 2
+        for (std::size_t n = 0; n < count; ++n)
+            counted += make_one_nan<Rule>(w[n], state[n], largest);
+    }
+#pragma GCC unroll 2
+    for (std::size_t n = 0; n < count; ++n) {
+        const std::size_t at = i + n * lanes;
+#pragma GCC unroll 3
+        for (std::size_t plane = 0; plane < Rule::planes; ++plane)
+            hn::StoreU(state[n][plane], d, planes.state[plane] + at);
+        master.store(w[n], at);
+    }
+    return counted;
+}
+
+/// The one loop of every rule, master layout and gradient type, over the whole vectors of a run.
+/// Two vectors at a time: the second has work while the first waits for its root and division.
+template <GradientType gradient_type, class Rule, class Master>
+Progress update_vectors(const Rule& rule, const Master& master, const RunPointers& run) {
+    const std::size_t lanes = hn::Lanes(FloatTag());
     const std::size_t elements = run.elements;
-    const void* const gradient = run.gradient;
-    float* const planes[most_state_planes] = {run.state[0], run.state[1], run.state[2]};
+    const RunPlanes planes{run.gradient, {run.state[0], run.state[1], run.state[2]}};
     std::size_t nonfinite = 0;
     std::size_t i = 0;
-    for (; i + lanes <= elements; i += lanes) {
-        auto w = master.load(i);
-        FloatVector state[most_state_planes];
-#pragma GCC unroll 3
-        for (std::size_t plane = 0; plane < Rule::planes; ++plane)
-            state[plane] = hn::LoadU(d, planes[plane] + i);
-        rule.update(w, state, load_gradient<gradient_type>(d, gradient, i));
-#pragma GCC unroll 3
-        for (std::size_t plane = 0; plane < Rule::planes; ++plane)
-            hn::StoreU(with_one_nan(state[plane]), d, planes[plane] + i);
-        nonfinite += master.store(with_one_nan(w), i);
+    for (; i + 2 * lanes <= elements; i += 2 * lanes)
+        nonfinite += update_adjacent<2, gradient_type>(rule, master, planes, i);
+    if (i + lanes <= elements) {
+        nonfinite += update_adjacent<1, gradient_type>(rule, master, planes, i);
+        i += lanes;
     }
     return {i, nonfinite};
 }
@@ -103,14 +126,17 @@ Progress update_with(const Rule& rule, const Master& master, const RunPointers& 
 template <class Rule>
 Progress update_by(const Rule& rule, const RunPointers& run) {
     if (run.master != nullptr)
-        return update_with(rule, WholeMaster{run.master}, run);
-    return update_with(rule, HalvedMaster{run.weight, run.residue}, run);
+        return update_with(rule, WholeMaster<>{run.master}, run);
+    return update_with(rule, HalvedMaster<>{run.weight, run.residue}, run);
 }
 
 template <Term decoupled_decay>
 Progress update_adam_with(const AdamCoefficients& c, const RunPointers& run) {
-    return c.amsgrad == Term::on ? update_by(AdamRule<decoupled_decay, Term::on>(c), run)
-                                 : update_by(AdamRule<decoupled_decay, Term::off>(c), run);
+    if (c.nesterov == Term::on)
+        return update_by(AdamRule<decoupled_decay, Term::off, Term::on>(c), run);
+    return c.amsgrad == Term::on
+               ? update_by(AdamRule<decoupled_decay, Term::on, Term::off>(c), run)
+               : update_by(AdamRule<decoupled_decay, Term::off, Term::off>(c), run);
 }
 
 Progress update_adam(const AdamCoefficients& c, const RunPointers& run) {
@@ -177,25 +203,6 @@ const auto& kernels_of(const RmspropCoefficients&) {
     return rmsprop_kernels;
 }
 
-void require_planes(const ElementwiseRun& run, std::size_t planes) {
-    const bool has_halves = run.weight != nullptr && run.residue != nullptr;
-    const bool has_half = run.weight != nullptr || run.residue != nullptr;
-    if (run.master != nullptr ? has_half : !has_halves)
-        throw std::invalid_argument(fmt::format(
-            "update_run: master is {}, weight is {}, residue is {}: set either master, or weight "
-            "and residue",
-            run.master != nullptr ? "set" : "null", run.weight != nullptr ? "set" : "null",
-            run.residue != nullptr ? "set" : "null"));
-    for (std::size_t plane = 0; plane < planes; ++plane)
-        if (run.state[plane] == nullptr)
-            throw std::invalid_argument(fmt::format(
-                "update_run: state[{}] is null and this rule keeps {} planes of state: set them "
-                "all",
-                plane, planes));
-    if (run.gradient == nullptr)
-        throw std::invalid_argument("update_run: gradient is null: set it");
-}
-
 /// Updates element `i` by the reference; returns 1 if the new master is to be counted.
 template <class Coefficients>
 std::size_t update_element(const Coefficients& coefficients, const RunPointers& run,
@@ -224,7 +231,9 @@ std::size_t update_by_rule(Isa isa, const Coefficients& coefficients, const Elem
     if (run.elements == 0)
         return 0;
     const std::size_t planes = state_planes(coefficients);
-    require_planes(run, planes);
+    detail::require_masters("update_run", run.master, run.weight, run.residue);
+    detail::require_state("update_run", run, planes);
+    detail::require_gradient("update_run", run);
     const RunPointers pointers{.elements = run.elements,
                                .master = run.master,
                                .weight = run.weight,

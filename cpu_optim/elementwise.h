@@ -28,7 +28,10 @@ enum class Centred { off, on };
 
 /// Kingma & Ba 2015 (arXiv:1412.6980), Algorithm 1; decoupled decay: Loshchilov & Hutter 2019
 /// (arXiv:1711.05101), Algorithm 2; amsgrad: Reddi et al. 2018. State: m, v, and with amsgrad the
-/// running maximum of v.
+/// running maximum of v. With nesterov it is NAdam (Dozat 2016, "Incorporating Nesterov momentum
+/// into Adam", Algorithm 2), as torch: beta1 at step t is mu(t) = beta1 * (1 - 0.96^(t *
+/// momentum_decay) / 2) in the bias corrections, whose product over the steps so far is taken with
+/// today's beta1, as its powers are in Adam (torch's running product keeps each step's own).
 struct AdamHyperParameters {
     double learning_rate = 1e-3;
     double beta1 = 0.9;
@@ -38,6 +41,8 @@ struct AdamHyperParameters {
     WeightDecay decay = WeightDecay::decoupled;
     Amsgrad amsgrad = Amsgrad::off;
     Objective objective = Objective::minimise;
+    Nesterov nesterov = Nesterov::off;  ///< not with amsgrad
+    double momentum_decay = 4e-3;       ///< of nesterov
 };
 
 /// torch's SGD (Sutskever et al. 2013): buffer = momentum * buffer + (1 - dampening) * g, but g at
@@ -91,7 +96,7 @@ using HyperParameters =
 
 inline constexpr std::size_t most_state_planes = 3;
 
-/// "Adam", "AdamW", "SGD" ...: for messages.
+/// "Adam", "AdamW", "NAdam", "SGD" ...: for messages.
 [[nodiscard]] std::string_view optimizer_name(const HyperParameters& hyper) noexcept;
 /// fp32 values kept per parameter: 0 to most_state_planes.
 [[nodiscard]] std::size_t state_planes(const HyperParameters& hyper) noexcept;

@@ -3,59 +3,17 @@
 #include "cpu_optim/elementwise_coefficients.h"
 
 #include <cmath>
-#include <stdexcept>
 
-#include <fmt/format.h>
-
+#include "cpu_optim/detail/hyper_checker.h"
+#include "cpu_optim/detail/nadam_momentum.h"
+#include "cpu_optim/detail/power.h"
 #include "cpu_optim/elementwise.h"
 
 namespace spillway::cpu_optim {
 namespace {
 
-double power(double base, std::uint64_t exponent) {
-    double result = 1;
-    for (; exponent != 0; exponent >>= 1) {
-        if ((exponent & 1) != 0)
-            result *= base;
-        base *= base;
-    }
-    return result;
-}
-
-/// Refuses and narrows in the name of one optimizer.
-class Checker {
-  public:
-    explicit Checker(std::string_view optimizer) : optimizer_{optimizer} {}
-
-    void finite(std::string_view field, double value) const {
-        if (!std::isfinite(value))
-            refuse(field, value, "must be a finite number");
-    }
-    void not_negative(std::string_view field, double value) const {
-        if (!std::isfinite(value) || value < 0)
-            refuse(field, value, "must be a finite number, 0 or more");
-    }
-    void beta(std::string_view field, double value) const {
-        if (!(value >= 0 && value < 1))
-            refuse(field, value, "must be at least 0 and below 1");
-    }
-    [[nodiscard]] float narrow(std::string_view field, double value) const {
-        const auto narrowed = static_cast<float>(value);
-        if (!std::isfinite(narrowed))
-            throw std::invalid_argument(
-                fmt::format("{}: {} comes to {}, more than a float holds: lower the "
-                            "hyper-parameters behind it",
-                            optimizer_, field, value));
-        return narrowed;
-    }
-    [[noreturn]] void refuse(std::string_view field, double value, std::string_view allowed) const {
-        throw std::invalid_argument(
-            fmt::format("{}: {} is {} and {}", optimizer_, field, value, allowed));
-    }
-
-  private:
-    std::string_view optimizer_;
-};
+using Checker = detail::HyperChecker;
+using detail::power;
 
 void check_fields(const Checker& checker, const AdamHyperParameters& hyper) {
     checker.not_negative("learning_rate", hyper.learning_rate);
@@ -63,6 +21,11 @@ void check_fields(const Checker& checker, const AdamHyperParameters& hyper) {
     checker.not_negative("weight_decay", hyper.weight_decay);
     checker.beta("beta1", hyper.beta1);
     checker.beta("beta2", hyper.beta2);
+    if (hyper.nesterov == Nesterov::off)
+        return;
+    checker.not_negative("momentum_decay", hyper.momentum_decay);
+    if (hyper.amsgrad == Amsgrad::on)
+        checker.refuse("amsgrad", 1, "must be 0: there is no NAdam with it");
 }
 
 void check_fields(const Checker& checker, const SgdHyperParameters& hyper) {
@@ -117,12 +80,28 @@ float signed_scale(const Checker& checker, Objective objective, double gradient_
     return objective == Objective::maximise ? -scale : scale;
 }
 
+/// What the moment and the gradient itself are multiplied by.
+struct AdamSteps {
+    double of_moment;
+    double of_gradient;
+};
+
+AdamSteps adam_steps(const AdamHyperParameters& hyper, std::uint64_t step) {
+    if (hyper.nesterov == Nesterov::off)
+        return {hyper.learning_rate / (1 - power(hyper.beta1, step)), 0};
+    const double now = detail::nadam_momentum(hyper.beta1, hyper.momentum_decay, step);
+    const double next = detail::nadam_momentum(hyper.beta1, hyper.momentum_decay, step + 1);
+    const double product = detail::nadam_momentum_product(hyper.beta1, hyper.momentum_decay, step);
+    return {hyper.learning_rate * next / (1 - product * next),
+            hyper.learning_rate * (1 - now) / (1 - product)};
+}
+
 AdamCoefficients derive(const Checker& checker, const AdamHyperParameters& hyper,
                         const Step& step) {
-    const double bias_correction1 = 1 - power(hyper.beta1, step.number);
     const double bias_correction2 = 1 - power(hyper.beta2, step.number);
     const bool is_decoupled = hyper.decay == WeightDecay::decoupled;
     const double decay = is_decoupled ? hyper.learning_rate * hyper.weight_decay : 0;
+    const AdamSteps steps = adam_steps(hyper, step.number);
     return {
         .gradient_scale = signed_scale(checker, hyper.objective, step.gradient_scale),
         .decoupled_decay = term(is_decoupled),
@@ -134,9 +113,10 @@ AdamCoefficients derive(const Checker& checker, const AdamHyperParameters& hyper
         .inv_sqrt_bias_correction2 =
             checker.narrow("1 / sqrt(1 - beta2^step)", 1 / std::sqrt(bias_correction2)),
         .epsilon = checker.narrow("epsilon", hyper.epsilon),
-        .step_size = checker.narrow("learning_rate / (1 - beta1^step)",
-                                    hyper.learning_rate / bias_correction1),
+        .step_size = checker.narrow("learning_rate / (1 - beta1^step)", steps.of_moment),
         .amsgrad = term(hyper.amsgrad == Amsgrad::on),
+        .nesterov = term(hyper.nesterov == Nesterov::on),
+        .gradient_step = checker.narrow("the step of the gradient", steps.of_gradient),
     };
 }
 
@@ -199,6 +179,8 @@ RmspropCoefficients derive(const Checker& checker, const RmspropHyperParameters&
 
 struct NameOf {
     std::string_view operator()(const AdamHyperParameters& hyper) const noexcept {
+        if (hyper.nesterov == Nesterov::on)
+            return "NAdam";
         return hyper.decay == WeightDecay::decoupled ? "AdamW" : "Adam";
     }
     std::string_view operator()(const SgdHyperParameters&) const noexcept { return "SGD"; }

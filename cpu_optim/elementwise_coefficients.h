@@ -24,8 +24,10 @@ struct AdamCoefficients {
     float one_minus_beta2;
     float inv_sqrt_bias_correction2;  ///< 1 / sqrt(1 - beta2^step)
     float epsilon;
-    float step_size;  ///< learning_rate / (1 - beta1^step)
+    float step_size;  ///< of the moment: learning_rate / (1 - beta1^step), or NAdam's share of it
     Term amsgrad;
+    Term nesterov;
+    float gradient_step;  ///< NAdam's share of the gradient itself, 0 else
 };
 
 struct SgdCoefficients {

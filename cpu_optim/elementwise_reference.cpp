@@ -37,7 +37,9 @@ ElementwiseElement updated(const AdamCoefficients& c, const ElementwiseElement& 
         largest_v = maximum(largest_v, v);
     const float used_v = c.amsgrad == Term::on ? largest_v : v;
     const float root = std::fma(std::sqrt(used_v), c.inv_sqrt_bias_correction2, c.epsilon);
-    w = w - (c.step_size * m) / root;
+    const float direction =
+        c.nesterov == Term::on ? std::fma(c.step_size, m, c.gradient_step * g) : c.step_size * m;
+    w = w - direction / root;
     return {with_one_nan(w), {with_one_nan(m), with_one_nan(v), with_one_nan(largest_v)}};
 }
 

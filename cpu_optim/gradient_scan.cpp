@@ -7,6 +7,7 @@
 
 #include "cpu_optim/detail/gradient_element.h"
 #include "cpu_optim/detail/kernel_table.h"
+#include "cpu_optim/detail/lane_sum.h"
 #include "cpu_optim/detail/one_nan.h"
 #include "cpu_optim/detail/require_same_length.h"
 
@@ -96,20 +97,11 @@ HWY_AFTER_NAMESPACE();
 namespace spillway::cpu_optim {
 namespace {
 
-constexpr std::size_t lane_count = 16;
-
 using SumKernel = std::size_t(const void*, GradientType, std::size_t, double*);
 using AddKernel = std::size_t(float*, const float*, std::size_t);
 
 constexpr detail::KernelTable<SumKernel> sum_kernels = SPILLWAY_KERNEL_TABLE(sum_whole_rows);
 constexpr detail::KernelTable<AddKernel> add_kernels = SPILLWAY_KERNEL_TABLE(add_whole_vectors);
-
-double add_up_lanes(std::array<double, lane_count> lanes) {
-    for (std::size_t half = lane_count / 2; half > 0; half /= 2)
-        for (std::size_t lane = 0; lane < half; ++lane)
-            lanes[lane] += lanes[lane + half];
-    return detail::with_one_nan(lanes[0]);
-}
 
 std::uint64_t count_nonfinite(const void* tile, GradientType type, std::size_t elements) {
     std::uint64_t count = 0;
@@ -121,16 +113,16 @@ std::uint64_t count_nonfinite(const void* tile, GradientType type, std::size_t e
 }  // namespace
 
 GradientScan scan_gradient(Isa isa, const void* tile, GradientType type, std::size_t elements) {
-    std::array<double, lane_count> lanes{};
+    std::array<double, detail::sum_lanes> lanes{};
     std::size_t i = 0;
     if (const auto kernel = sum_kernels.at(isa))
         i = kernel(tile, type, elements, lanes.data());
     for (; i < elements; ++i) {
         const double x = detail::gradient_element(tile, type, i);
-        lanes[i % lane_count] += x * x;
+        lanes[i % detail::sum_lanes] += x * x;
     }
 
-    const double sum = add_up_lanes(lanes);
+    const double sum = detail::add_up_lanes(lanes);
     // Finite floats cannot overflow it: FLT_MAX squared, 2^64 times, is below 2^320. So a finite
     // sum proves that all elements are finite, and the count costs a second pass only where it is
     // not 0.

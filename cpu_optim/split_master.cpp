@@ -36,8 +36,12 @@ std::size_t split_whole_vectors(const float* HWY_RESTRICT master, std::uint16_t*
     const std::size_t lanes = hn::Lanes(floats);
     std::size_t i = 0;
     std::size_t bad = 0;
-    for (; i + lanes <= elements; i += lanes)
-        bad += store_master(hn::LoadU(floats, master + i), hi + i, lo + i);
+    const auto largest = hn::BitCast(floats, hn::Set(BitsTag(), largest_split_bits));
+    for (; i + lanes <= elements; i += lanes) {
+        const auto values = hn::LoadU(floats, master + i);
+        store_master(values, hi + i, lo + i);
+        bad += lanes - hn::CountTrue(floats, hn::Le(hn::Abs(values), largest));
+    }
     *without_finite_hi = bad;
     return i;
 }

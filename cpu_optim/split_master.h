@@ -30,9 +30,11 @@ struct SplitWeight {
     return std::bit_cast<float>((std::uint32_t{weight.hi} << 16) + lo);
 }
 
+/// Bits of the largest master whose `hi` is finite.
+inline constexpr std::uint32_t largest_split_bits = 0x7F7F7FFFu;
 /// Whether `hi` would be infinite or NaN: such a master may not be stored.
 [[nodiscard]] constexpr bool has_finite_hi(float value) noexcept {
-    return (std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFu) < 0x7F7F8000u;
+    return (std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFu) <= largest_split_bits;
 }
 
 /// out[i] = join(hi[i], lo[i]); `out` may overlap neither input. All spans have one length.

@@ -18,6 +18,8 @@
 // Each rule is elementwise_reference.cpp line by line. What changes the planes of state, and the
 // kind of Adam's decay, is a template parameter; any other switch selects between two values by a
 // mask that is the same in all lanes, which is exact whatever the value not selected is.
+// `weight_shows_nan`: a NaN in any plane of the new state makes the new weight one, whatever the
+// other values are, so that state need not be looked at where the weight is a number.
 
 #if SPILLWAY_VECTOR_TARGET
 HWY_BEFORE_NAMESPACE();
@@ -54,10 +56,11 @@ class ScaledGradient {
     FloatMask has_l2_;
 };
 
-template <Term decoupled_decay, Term amsgrad>
+template <Term decoupled_decay, Term amsgrad, Term nesterov>
 class AdamRule {
   public:
     static constexpr std::size_t planes = amsgrad == Term::on ? 3 : 2;
+    static constexpr bool weight_shows_nan = true;
 
     HWY_INLINE explicit AdamRule(const AdamCoefficients& c)
         : scaled_{c.gradient_scale, c.l2},
@@ -67,7 +70,8 @@ class AdamRule {
           one_minus_beta2_{all_lanes(c.one_minus_beta2)},
           inv_sqrt_bias_correction2_{all_lanes(c.inv_sqrt_bias_correction2)},
           epsilon_{all_lanes(c.epsilon)},
-          step_size_{all_lanes(c.step_size)} {}
+          step_size_{all_lanes(c.step_size)},
+          gradient_step_{all_lanes(c.gradient_step)} {}
 
     HWY_INLINE void update(FloatVector& w, FloatVector* state, FloatVector gradient) const {
         auto& m = state[0];
@@ -87,19 +91,23 @@ class AdamRule {
             used_v = largest_v;
         }
         const auto root = hn::MulAdd(hn::Sqrt(used_v), inv_sqrt_bias_correction2_, epsilon_);
-        w = hn::Sub(w, hn::Div(hn::Mul(step_size_, m), root));
+        auto direction = hn::Mul(step_size_, m);
+        if constexpr (nesterov == Term::on)
+            direction = hn::MulAdd(step_size_, m, hn::Mul(gradient_step_, g));
+        w = hn::Sub(w, hn::Div(direction, root));
     }
 
   private:
     ScaledGradient scaled_;
     FloatVector decay_, one_minus_beta1_, beta2_, one_minus_beta2_, inv_sqrt_bias_correction2_,
-        epsilon_, step_size_;
+        epsilon_, step_size_, gradient_step_;
 };
 
 template <Term has_buffer>
 class SgdRule {
   public:
     static constexpr std::size_t planes = has_buffer == Term::on ? 1 : 0;
+    static constexpr bool weight_shows_nan = true;
 
     HWY_INLINE explicit SgdRule(const SgdCoefficients& c)
         : scaled_{c.gradient_scale, c.l2},
@@ -130,6 +138,7 @@ class SgdRule {
 class AdagradRule {
   public:
     static constexpr std::size_t planes = 1;
+    static constexpr bool weight_shows_nan = true;
 
     HWY_INLINE explicit AdagradRule(const AdagradCoefficients& c)
         : scaled_{c.gradient_scale, c.l2},
@@ -152,6 +161,8 @@ class AdagradRule {
 class LionRule {
   public:
     static constexpr std::size_t planes = 1;
+    /// The weight has the sign of one mean of the moment; the new moment is another.
+    static constexpr bool weight_shows_nan = false;
 
     HWY_INLINE explicit LionRule(const LionCoefficients& c)
         : gradient_scale_{all_lanes(c.gradient_scale)},
@@ -185,6 +196,7 @@ class RmspropRule {
     static constexpr std::size_t buffer_plane = 1;
     static constexpr std::size_t mean_plane = has_momentum == Term::on ? 2 : 1;
     static constexpr std::size_t planes = mean_plane + (centred == Term::on ? 1 : 0);
+    static constexpr bool weight_shows_nan = true;
 
     HWY_INLINE explicit RmspropRule(const RmspropCoefficients& c)
         : scaled_{c.gradient_scale, c.l2},

@@ -38,21 +38,40 @@ HWY_INLINE HWY_MAYBE_UNUSED FloatVector load_master(const std::uint16_t* HWY_RES
     return hn::BitCast(FloatTag(), hn::Add(high, low));
 }
 
-/// split() for one vector; returns how many of its elements have no finite hi.
-HWY_INLINE HWY_MAYBE_UNUSED std::size_t store_master(FloatVector master,
-                                                     std::uint16_t* HWY_RESTRICT hi,
-                                                     std::int16_t* HWY_RESTRICT lo) {
+/// Where the 32-bit lanes of a vector go when each 128-bit block holds two lanes of lo and then two
+/// of hi: all lo first.
+template <std::size_t lanes>
+struct HalvesOrder {
+    alignas(64) std::int32_t lane[lanes];
+
+    constexpr HalvesOrder() : lane{} {
+        for (std::size_t i = 0; i < lanes / 2; ++i) {
+            lane[i] = static_cast<std::int32_t>(i / 2 * 4 + i % 2);
+            lane[lanes / 2 + i] = lane[i] + 2;
+        }
+    }
+};
+
+/// split() for one vector. The halves are gathered by bytes: conversions to 16 bits, which saturate
+/// and work by 128-bit blocks, would take more instructions.
+HWY_INLINE HWY_MAYBE_UNUSED void store_master(FloatVector master, std::uint16_t* HWY_RESTRICT hi,
+                                              std::int16_t* HWY_RESTRICT lo) {
     const BitsTag bits;
-    const SignedTag integers;
+    const hn::Repartition<std::uint16_t, BitsTag> halves;
+    const hn::Repartition<std::uint8_t, BitsTag> bytes;
+    alignas(16) static constexpr std::uint8_t block_order[16] = {0, 1, 4, 5, 8,  9,  12, 13,
+                                                                 2, 3, 6, 7, 10, 11, 14, 15};
+    static constexpr HalvesOrder<hn::MaxLanes(BitsTag())> order;
+
     const auto u = hn::BitCast(bits, master);
-    // Both halves fit their 16 bits as signed 32-bit numbers, so the saturating conversions are
-    // exact.
-    const auto high = hn::ShiftRight<16>(hn::Add(u, hn::Set(bits, 0x8000u)));
-    const auto low = hn::ShiftRight<16>(hn::BitCast(integers, hn::ShiftLeft<16>(u)));
-    hn::StoreU(hn::DemoteTo(HiTag(), hn::BitCast(integers, high)), HiTag(), hi);
-    hn::StoreU(hn::DemoteTo(LoTag(), low), LoTag(), lo);
-    const auto magnitude = hn::BitCast(integers, hn::And(u, hn::Set(bits, 0x7FFFFFFFu)));
-    return hn::CountTrue(integers, hn::Gt(magnitude, hn::Set(integers, 0x7F7F7FFF)));
+    const auto rounded = hn::BitCast(halves, hn::Add(u, hn::Set(bits, 0x8000u)));
+    const auto hi_and_lo = hn::BitCast(bytes, hn::OddEven(rounded, hn::BitCast(halves, u)));
+    const auto by_block = hn::TableLookupBytes(hi_and_lo, hn::LoadDup128(bytes, block_order));
+    const auto parted = hn::BitCast(
+        halves,
+        hn::TableLookupLanes(hn::BitCast(bits, by_block), hn::SetTableIndices(bits, order.lane)));
+    hn::StoreU(hn::UpperHalf(HiTag(), parted), HiTag(), hi);
+    hn::StoreU(hn::BitCast(LoTag(), hn::LowerHalf(HiTag(), parted)), LoTag(), lo);
 }
 
 }  // namespace

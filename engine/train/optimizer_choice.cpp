@@ -9,23 +9,24 @@
 namespace spillway::engine {
 
 const std::vector<std::string>& optimizer_names() {
-    static const std::vector<std::string> names{"adamw",   "adam", "sgd",
-                                                "adagrad", "lion", "rmsprop"};
+    static const std::vector<std::string> names{"adamw", "adam",    "sgd",  "adagrad",
+                                                "lion",  "rmsprop", "nadam"};
     return names;
 }
 
 cpu_optim::HyperParameters hyper_parameters(const TrainSettings& settings, double learning_rate,
                                             double weight_decay) {
     const auto& name = settings.optimizer;
-    if (name == "adamw" || name == "adam")
-        return cpu_optim::AdamHyperParameters{.learning_rate = learning_rate,
-                                              .beta1 = settings.beta1,
-                                              .beta2 = settings.beta2,
-                                              .epsilon = settings.epsilon,
-                                              .weight_decay = weight_decay,
-                                              .decay = name == "adam"
-                                                           ? cpu_optim::WeightDecay::l2
-                                                           : cpu_optim::WeightDecay::decoupled};
+    if (name == "adamw" || name == "adam" || name == "nadam")
+        return cpu_optim::AdamHyperParameters{
+            .learning_rate = learning_rate,
+            .beta1 = settings.beta1,
+            .beta2 = settings.beta2,
+            .epsilon = settings.epsilon,
+            .weight_decay = weight_decay,
+            .decay =
+                name == "adamw" ? cpu_optim::WeightDecay::decoupled : cpu_optim::WeightDecay::l2,
+            .nesterov = name == "nadam" ? cpu_optim::Nesterov::on : cpu_optim::Nesterov::off};
     if (name == "sgd")
         return cpu_optim::SgdHyperParameters{.learning_rate = learning_rate,
                                              .momentum = settings.momentum,

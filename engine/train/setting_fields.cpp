@@ -218,7 +218,7 @@ std::vector<SettingField> model_fields() {
 std::vector<SettingField> optimizer_fields() {
     return {
         choice({"optimizer", "", "the optimizer", Scope::run}, &Settings::optimizer,
-               optimizer_names(), {"nadam", "lamb", "lars", "muon", "adafactor", "sam"}),
+               optimizer_names(), {"lamb", "lars", "muon", "adafactor", "sam"}),
         number({"lr", "X", "peak learning rate", Scope::run}, &Settings::lr),
         number({"beta1", "X", "decay of the first moment", Scope::run}, &Settings::beta1),
         number({"beta2", "X", "decay of the second moment (lion: of the first, as it is kept)",

@@ -31,6 +31,18 @@ inline std::vector<NamedRule> every_rule() {
         {"Adam, l2, amsgrad",
          AdamHyperParameters{
              .beta2 = 0.9, .weight_decay = 0.02, .decay = l2, .amsgrad = Amsgrad::on}},
+        {"NAdam", AdamHyperParameters{.weight_decay = 0, .decay = l2, .nesterov = Nesterov::on}},
+        {"NAdam, l2, maximise", AdamHyperParameters{.learning_rate = 2e-3,
+                                                    .weight_decay = 0.1,
+                                                    .decay = l2,
+                                                    .objective = maximise,
+                                                    .nesterov = Nesterov::on,
+                                                    .momentum_decay = 0.3}},
+        {"NAdam, decoupled decay", AdamHyperParameters{.beta1 = 0.95,
+                                                       .beta2 = 0.99,
+                                                       .weight_decay = 0.1,
+                                                       .nesterov = Nesterov::on,
+                                                       .momentum_decay = 0}},
         {"SGD", SgdHyperParameters{}},
         {"SGD, l2, maximise", SgdHyperParameters{.weight_decay = 0.1, .objective = maximise}},
         {"SGD, momentum", SgdHyperParameters{.momentum = 0.9}},
@@ -49,6 +61,7 @@ inline std::vector<NamedRule> every_rule() {
         {"Lion", LionHyperParameters{}},
         {"Lion, decay, maximise",
          LionHyperParameters{.learning_rate = 1e-3, .weight_decay = 0.1, .objective = maximise}},
+        {"Lion, the moment is the gradient", LionHyperParameters{.beta2 = 0}},
         {"RMSprop", RmspropHyperParameters{}},
         {"RMSprop, momentum, maximise",
          RmspropHyperParameters{.momentum = 0.9, .objective = maximise}},
@@ -75,15 +88,19 @@ inline HyperParameters sample_rule(std::uint64_t n) {
     const double epsilon = coin(38) ? 1e-8 : from(39, 1e-12, 1.0);
     const auto objective = coin(40) ? Objective::minimise : Objective::maximise;
     switch (n % 5) {
-        case 0:
+        case 0: {
+            const bool is_nesterov = coin(45);
             return AdamHyperParameters{rate,
                                        keep,
                                        keep_squares,
                                        epsilon,
                                        decay,
                                        coin(41) ? WeightDecay::l2 : WeightDecay::decoupled,
-                                       coin(42) ? Amsgrad::on : Amsgrad::off,
-                                       objective};
+                                       !is_nesterov && coin(42) ? Amsgrad::on : Amsgrad::off,
+                                       objective,
+                                       is_nesterov ? Nesterov::on : Nesterov::off,
+                                       from(46, 1e-6, 10.0)};
+        }
         case 1: {
             const bool is_nesterov = keep != 0 && coin(41);
             return SgdHyperParameters{rate,

@@ -70,6 +70,14 @@ void require_beta(std::string_view name, double Hyper::*field) {
     }
 }
 
+void require_nadam_refuses() {
+    CHECK(refusal(AdamHyperParameters{.momentum_decay = -1}) == "accepted");
+    CHECK(refusal(AdamHyperParameters{.nesterov = Nesterov::on, .momentum_decay = -1}) ==
+          "NAdam: momentum_decay is -1 and must be a finite number, 0 or more");
+    CHECK(refusal(AdamHyperParameters{.amsgrad = Amsgrad::on, .nesterov = Nesterov::on}) ==
+          "NAdam: amsgrad is 1 and must be 0: there is no NAdam with it");
+}
+
 }  // namespace
 
 TEST_CASE("every field out of range is refused with optimizer, name and what is allowed") {
@@ -78,6 +86,7 @@ TEST_CASE("every field out of range is refused with optimizer, name and what is 
     require_not_negative("weight_decay", &AdamHyperParameters::weight_decay);
     require_beta("beta1", &AdamHyperParameters::beta1);
     require_beta("beta2", &AdamHyperParameters::beta2);
+    require_nadam_refuses();
     require_not_negative("learning_rate", &SgdHyperParameters::learning_rate);
     require_not_negative("momentum", &SgdHyperParameters::momentum);
     require_not_negative("weight_decay", &SgdHyperParameters::weight_decay);
@@ -114,6 +123,7 @@ TEST_CASE("nesterov needs momentum and no dampening; dampening itself only has t
 TEST_CASE("messages name the optimizer the user chose") {
     CHECK(optimizer_name(AdamHyperParameters{}) == "AdamW");
     CHECK(optimizer_name(AdamHyperParameters{.decay = WeightDecay::l2}) == "Adam");
+    CHECK(optimizer_name(AdamHyperParameters{.nesterov = Nesterov::on}) == "NAdam");
     CHECK(optimizer_name(SgdHyperParameters{}) == "SGD");
     CHECK(optimizer_name(AdagradHyperParameters{}) == "Adagrad");
     CHECK(optimizer_name(LionHyperParameters{}) == "Lion");

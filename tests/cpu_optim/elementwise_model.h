@@ -51,6 +51,21 @@ class ElementwiseModel {
         w_ = w_ - narrowed(learning_rate * weight_decay) * w_;
     }
 
+    static double nadam_mu(const AdamHyperParameters& hyper, std::uint64_t t) {
+        const double decayed = std::pow(0.96, static_cast<double>(t) * hyper.momentum_decay);
+        return hyper.beta1 * (1 - 0.5 * decayed);
+    }
+    /// Dozat's m-bar over the product of 1 - mu, with torch's 1 - mu(t) for the gradient.
+    static Bounded nadam_moment(const AdamHyperParameters& hyper, std::uint64_t t, Bounded m,
+                                Bounded g) {
+        double product = 1;
+        for (std::uint64_t i = 1; i <= t; ++i)
+            product *= nadam_mu(hyper, i);
+        const double next = nadam_mu(hyper, t + 1);
+        return narrowed(next / (1 - product * next)) * m +
+               narrowed((1 - nadam_mu(hyper, t)) / (1 - product)) * g;
+    }
+
     void apply(const AdamHyperParameters& hyper, std::uint64_t t, Bounded g) {
         auto& [m, v, largest_v] = state_;
         if (hyper.decay == WeightDecay::decoupled)
@@ -60,7 +75,9 @@ class ElementwiseModel {
         m = mixed(m, g, 1 - hyper.beta1);
         v = narrowed(hyper.beta2) * v + narrowed(1 - hyper.beta2) * g * g;
         largest_v = hyper.amsgrad == Amsgrad::on ? larger(largest_v, v) : v;
-        const Bounded m_hat = m / narrowed(1 - power(hyper.beta1, t).value);
+        const Bounded m_hat = hyper.nesterov == Nesterov::on
+                                  ? nadam_moment(hyper, t, m, g)
+                                  : m / narrowed(1 - power(hyper.beta1, t).value);
         const Bounded v_hat = largest_v / narrowed(1 - power(hyper.beta2, t).value);
         w_ = w_ - narrowed(hyper.learning_rate) * m_hat / (root(v_hat) + narrowed(hyper.epsilon));
     }

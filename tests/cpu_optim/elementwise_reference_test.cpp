@@ -100,7 +100,8 @@ Numbers<AdamCoefficients> numbers_of(const AdamCoefficients&) {
             &C::one_minus_beta2,
             &C::inv_sqrt_bias_correction2,
             &C::epsilon,
-            &C::step_size};
+            &C::step_size,
+            &C::gradient_step};
 }
 Numbers<SgdCoefficients> numbers_of(const SgdCoefficients& c) {
     using C = SgdCoefficients;

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <variant>
+
+#include "cpu_optim/elementwise.h"
+#include "cpu_optim/isa.h"
+
+/// The layerwise optimizers for large batches: each tensor's step is as long as its weights' norm
+/// says, so an update takes two passes over a whole tensor. Pass 1 (prepare_run) updates the
+/// moments and sums squares, tile by tile; the sums are added up over the tensor's tiles in order
+/// and give its trust ratio; pass 2 (apply_run) moves the weights.
+namespace spillway::cpu_optim {
+
+/// You et al. 2020 (arXiv:1904.00962), Algorithm 2, with bias correction and decoupled decay inside
+/// the direction: r = m_hat / (sqrt(v_hat) + epsilon), u = r + weight_decay * w, and w -=
+/// learning_rate * phi(|w|) / |u| * u, phi clamping to the two bounds. State: m, v.
+struct LambHyperParameters {
+    double learning_rate = 1e-3;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-6;
+    double weight_decay = 0.01;
+    double least_weight_norm = 0;
+    double most_weight_norm = std::numeric_limits<double>::infinity();
+    Objective objective = Objective::minimise;
+};
+
+/// You et al. 2017 (arXiv:1708.03888), Algorithm 1: ratio = trust_coefficient * |w| / (|g| +
+/// weight_decay * |w|), buffer = momentum * buffer + learning_rate * ratio * (g + weight_decay *
+/// w), w -= buffer. State: the buffer.
+struct LarsHyperParameters {
+    double learning_rate = 1e-1;
+    double momentum = 0.9;
+    double weight_decay = 1e-4;
+    double trust_coefficient = 1e-3;
+    Objective objective = Objective::minimise;
+};
+
+using LayerwiseHyperParameters = std::variant<LambHyperParameters, LarsHyperParameters>;
+
+/// Whether an element's update needs anything of the others.
+enum class Reach { element, tensor };
+/// What placement has to know of an optimizer.
+struct OptimizerNeeds {
+    std::size_t state_planes;
+    std::size_t passes;           ///< over all that it updates
+    std::size_t gradient_passes;  ///< that read the gradient, the first ones
+    Reach reach;
+};
+[[nodiscard]] OptimizerNeeds needs(const HyperParameters& hyper) noexcept;
+[[nodiscard]] OptimizerNeeds needs(const LayerwiseHyperParameters& hyper) noexcept;
+
+/// "LAMB", "LARS": for messages.
+[[nodiscard]] std::string_view optimizer_name(const LayerwiseHyperParameters& hyper) noexcept;
+/// Throws std::invalid_argument naming optimizer, field, value and what is allowed.
+void check(const LayerwiseHyperParameters& hyper);
+
+struct LambCoefficients {
+    float gradient_scale;  ///< negative when the objective is maximised
+    float one_minus_beta1;
+    float beta2;
+    float one_minus_beta2;
+    float inv_bias_correction1;       ///< 1 / (1 - beta1^step)
+    float inv_sqrt_bias_correction2;  ///< 1 / sqrt(1 - beta2^step)
+    float epsilon;
+    float weight_decay;  ///< at 0 the weight takes no part in the direction, infinite or not
+};
+struct LarsCoefficients {
+    float gradient_scale;  ///< negative when the objective is maximised
+    float momentum;
+    float weight_decay;  ///< at 0 the weight takes no part in the direction, infinite or not
+};
+/// What both passes of one step of one tensor need. Made by make_coefficients alone.
+struct LayerwiseCoefficients {
+    std::variant<LambCoefficients, LarsCoefficients> rule;
+};
+/// `step` and `gradient_scale` as for the elementwise optimizers. Throws as check().
+[[nodiscard]] LayerwiseCoefficients make_coefficients(const LayerwiseHyperParameters& hyper,
+                                                      std::uint64_t step, double gradient_scale);
+
+/// Sums over a tile, in double, in the shape of scan_gradient(); over a tensor, the sums of its
+/// tiles added in order.
+struct LayerSums {
+    double weight_squares = 0;
+    double direction_squares = 0;  ///< of LAMB's u, of LARS's scaled gradient
+
+    LayerSums& operator+=(const LayerSums& more) noexcept {
+        weight_squares += more.weight_squares;
+        direction_squares += more.direction_squares;
+        return *this;
+    }
+};
+
+/// What a step of this tensor is multiplied by, learning rate included. A tensor of which either
+/// norm is 0 takes a ratio of 1. Throws std::invalid_argument if a norm is not finite (scan the
+/// gradients before pass 1) or no float holds the step.
+[[nodiscard]] float layer_step(const LayerwiseHyperParameters& hyper, const LayerSums& sums);
+/// The same without a trust ratio, for tensors that are to be left out (biases, norms).
+[[nodiscard]] float layer_step_without_trust(const LayerwiseHyperParameters& hyper);
+
+/// Pass 1 over one tile, whose planes are as update_run() needs them: updates LAMB's moments,
+/// leaves all else as it is. Bit-identical on every Isa. Throws as update_run().
+[[nodiscard]] LayerSums prepare_run(Isa isa, const LayerwiseCoefficients& coefficients,
+                                    const ElementwiseRun& run);
+
+/// Pass 2: moves the weights (and LARS's buffer). LAMB does not read the gradient again, so that
+/// may be gone. Returns what update_run() returns; bit-identical on every Isa and for every way of
+/// cutting a run in pieces. Throws as update_run().
+[[nodiscard]] std::size_t apply_run(Isa isa, const LayerwiseCoefficients& coefficients, float step,
+                                    const ElementwiseRun& run);
+
+}  // namespace spillway::cpu_optim

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/train/optimizer_choice.h"
+
+#include <stdexcept>
+#include <variant>
+
+#include <catch2/catch.hpp>
+
+namespace spillway::engine {
+
+TEST_CASE("optimizer_choice: every name makes hyper-parameters that pass their check") {
+    for (const auto& name : optimizer_names()) {
+        CAPTURE(name);
+        TrainSettings settings;
+        settings.optimizer = name;
+        const auto hyper = hyper_parameters(settings, 0.5, 0.25);
+        CHECK_NOTHROW(cpu_optim::check(hyper));
+        CHECK(std::visit([](const auto& fields) { return fields.learning_rate; }, hyper) == 0.5);
+        CHECK(std::visit([](const auto& fields) { return fields.weight_decay; }, hyper) == 0.25);
+        CHECK(rest_bytes_per_parameter(settings) == 4 + 4 * cpu_optim::state_planes(hyper));
+    }
+}
+
+TEST_CASE("optimizer_choice: adamw, adam and nadam are three rules of one kind") {
+    const auto made = [](const char* name) {
+        TrainSettings settings;
+        settings.optimizer = name;
+        settings.beta1 = 0.8;
+        return hyper_parameters(settings, 1e-3, 0.1);
+    };
+    CHECK(cpu_optim::optimizer_name(made("adamw")) == "AdamW");
+    CHECK(cpu_optim::optimizer_name(made("adam")) == "Adam");
+    CHECK(cpu_optim::optimizer_name(made("nadam")) == "NAdam");
+    const auto nadam = std::get<cpu_optim::AdamHyperParameters>(made("nadam"));
+    CHECK(nadam.decay == cpu_optim::WeightDecay::l2);  // torch's default
+    CHECK(nadam.momentum_decay == 4e-3);
+    CHECK(nadam.beta1 == 0.8);
+}
+
+TEST_CASE("optimizer_choice: a name that is none is refused with those there are") {
+    TrainSettings settings;
+    settings.optimizer = "adamax";
+    CHECK_THROWS_WITH(hyper_parameters(settings, 1, 0),
+                      Catch::Contains("'adamax'") && Catch::Contains("nadam"));
+}
+
+}  // namespace spillway::engine
