@@ -16,13 +16,14 @@ namespace spillway::engine {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> benches_to_come{"memory", "link", "adam", "step", "all"};
+constexpr std::array<std::string_view, 4> benches_to_come{"memory", "link", "step", "all"};
 
 constexpr std::string_view help_text =
     "spillway bench WHAT [options]\n"
     "Measures what this machine really gives.\n\n"
     "what:\n"
-    "  storage   reads and writes of the drive under a folder\n\n"
+    "  storage   reads and writes of the drive under a folder\n"
+    "  adam      an optimizer's update in memory, against the memory's own rate\n\n"
     "`spillway bench WHAT --help` shows the options with their defaults.\n";
 
 }  // namespace
@@ -37,10 +38,13 @@ int run_bench(std::span<const std::string> arguments, Console& console) {
     }
     if (what == "storage")
         return run_bench_storage(arguments.subspan(1), console);
+    if (what == "adam")
+        return run_bench_adam(arguments.subspan(1), console);
     if (std::find(benches_to_come.begin(), benches_to_come.end(), what) != benches_to_come.end())
         throw UsageError(fmt::format("bench {} is not available in this version", what));
-    throw UsageError(fmt::format("\"{}\" cannot be measured{}", what,
-                                 suggestion(what, std::vector<std::string>{"storage"}, "")));
+    throw UsageError(
+        fmt::format("\"{}\" cannot be measured{}", what,
+                    suggestion(what, std::vector<std::string>{"storage", "adam"}, "")));
 }
 
 }  // namespace spillway::engine

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/cli/option_set.h"
+#include "engine/cli/verbs/bench.h"
+#include "engine/cli/verbs/bench_adam_run.h"
+#include "engine/train/machine_memory.h"
+#include "engine/train/optimizer_choice.h"
+#include "engine/train/stop_request.h"
+#include "engine/train/train_report.h"
+
+namespace spillway::engine {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using cpu_optim::GradientType;
+
+/// As given, choices still texts.
+struct Given {
+    TrainSettings settings;  ///< of which the optimizer's part is used
+    std::string gradient = "fp32";
+    std::string weights = "fp32";
+    std::uint64_t elements = std::uint64_t{64} << 20;
+    std::uint32_t pairs = 9;
+    std::string json;
+};
+
+std::string known_state(const std::string& value) {
+    if (value == "bf16" || value == "int8")
+        throw std::invalid_argument(
+            fmt::format("{} is not available in this version; it takes fp32", value));
+    if (value != "fp32")
+        throw std::invalid_argument(fmt::format("\"{}\" is not one of fp32", value));
+    return value;
+}
+
+void declare(OptionSet& options, Given& given) {
+    auto& settings = given.settings;
+    options.add_choice({"optimizer", "", "whose update is measured", ""}, optimizer_names(),
+                       settings.optimizer);
+    options.add({.name = "state",
+                 .value_name = "fp32",
+                 .help = "format of the moments",
+                 .default_text = settings.state,
+                 .set = [&](const std::string& value) { settings.state = known_state(value); }});
+    options.add_choice({"weights", "", "fp32 masters, or bf16 and a 16-bit residue", ""},
+                       {"fp32", "split"}, given.weights);
+    options.add_choice({"grad", "", "format of the gradients", ""}, {"fp32", "bf16", "fp16"},
+                       given.gradient);
+    options.add({"elements", "N", "parameters, many more than the caches hold", ""},
+                given.elements);
+    options.add({"momentum", "X", "of sgd and rmsprop; 0: none, and no state for it", ""},
+                settings.momentum);
+    options.add({"threads", "N", "threads that compute", "every processor"}, settings.threads);
+    options.add({"isa", "auto|scalar|avx2|avx512", "instruction set of the kernels", ""},
+                settings.isa);
+    options.add({"pairs", "N", "of a timed update and a timed in-place pass", ""}, given.pairs);
+    options.add({"json", "FILE|-", "where the result goes as JSON", "nowhere"}, given.json);
+}
+
+GradientType gradient_type(const std::string& name) {
+    if (name == "fp32")
+        return GradientType::fp32;
+    return name == "bf16" ? GradientType::bf16 : GradientType::fp16;
+}
+
+/// Runs `check`; what it refuses goes to `problems` with the option's name before it.
+template <class Check>
+void collect(const char* option, std::vector<std::string>& problems, Check check) {
+    try {
+        check();
+    } catch (const std::invalid_argument& error) {
+        problems.push_back(fmt::format("--{}: {}", option, error.what()));
+    }
+}
+
+AdamBenchOptions options_of(const Given& given, bool threads_given) {
+    const auto& settings = given.settings;
+    std::vector<std::string> problems;
+    AdamBenchOptions options{
+        .gradient = gradient_type(given.gradient),
+        .weights = given.weights == "fp32" ? MasterForm::fp32 : MasterForm::split,
+        .elements = given.elements,
+        .threads = threads_given ? settings.threads : usable_processors(),
+        .pairs = given.pairs};
+    if (options.threads == 0)
+        problems.emplace_back("--threads: 0 threads compute nothing: choose 1 or more");
+    if (options.pairs == 0)
+        problems.emplace_back("--pairs: 0 pairs measure nothing: choose 1 or more");
+    collect("isa", problems, [&] { options.isa = cpu_optim::parse_isa(settings.isa); });
+    collect("momentum", problems, [&] {
+        options.hyper = hyper_parameters(settings, settings.lr, settings.weight_decay);
+        cpu_optim::check(options.hyper);
+    });
+    collect("elements", problems, [&] {
+        const auto needed = needed_bytes(options);
+        const auto available = available_memory();
+        if (needed > available.bytes)
+            throw std::invalid_argument(fmt::format(
+                "{} elements need {} of memory, {} are available (limited by {}): ask for fewer",
+                given.elements, human_bytes(needed), human_bytes(available.bytes),
+                available.limited_by));
+    });
+    if (!problems.empty())
+        throw UsageError(problems);
+    return options;
+}
+
+void show(const Given& given, const AdamBenchOptions& options, const AdamBenchResult& result,
+          Console& console) {
+    console.line(fmt::format("{} on {}, {} thread{}: {:.3f} G parameters/s",
+                             cpu_optim::optimizer_name(options.hyper),
+                             cpu_optim::isa_name(options.isa), options.threads,
+                             options.threads == 1 ? "" : "s", result.parameters_per_s * 1e-9));
+    console.line(fmt::format(
+        "{} bytes moved a parameter ({} gradient, {} weight, {} plane{} of "
+        "state): {:.2f} GB/s",
+        result.bytes_per_parameter, given.gradient, given.weights,
+        cpu_optim::state_planes(options.hyper),
+        cpu_optim::state_planes(options.hyper) == 1 ? "" : "s", result.bytes_per_s * 1e-9));
+    console.line(
+        fmt::format("x += 1 in place: {:.2f} GB/s; attained {:.3f} ({:.3f} to {:.3f} "
+                    "over {} pairs)",
+                    result.dram_bytes_per_s * 1e-9, result.attained, result.least_attained,
+                    result.most_attained, options.pairs));
+    console.line(fmt::format("verified {} elements: equal to the scalar reference in every bit",
+                             result.verified_elements));
+}
+
+Json json_of(const Given& given, const AdamBenchOptions& options, const AdamBenchResult& result) {
+    return {{"optimizer", given.settings.optimizer},
+            {"state", given.settings.state},
+            {"weights", given.weights},
+            {"grad", given.gradient},
+            {"elements", options.elements},
+            {"threads", options.threads},
+            {"isa", cpu_optim::isa_name(options.isa)},
+            {"pairs", options.pairs},
+            {"huge_pages", result.huge_pages == nvme::HugePages::granted},
+            {"parameters_per_s", result.parameters_per_s},
+            {"update_s", result.update_s},
+            {"bytes_per_parameter", result.bytes_per_parameter},
+            {"bytes_per_s", result.bytes_per_s},
+            {"dram_bytes_per_s", result.dram_bytes_per_s},
+            {"attained", result.attained},
+            {"least_attained", result.least_attained},
+            {"most_attained", result.most_attained},
+            {"verified_elements", result.verified_elements},
+            {"notes", result.notes},
+            {"interrupted", result.interrupted}};
+}
+
+}  // namespace
+
+int run_bench_adam(std::span<const std::string> arguments, Console& console) {
+    Given given;
+    OptionSet options("bench adam",
+                      "Measures an optimizer's update in memory against the memory's own rate.");
+    declare(options, given);
+    if (options.parse(arguments) == OptionSet::Outcome::help_wanted) {
+        console.result(options.help());
+        return as_int(ExitCode::done);
+    }
+    AdamBenchOptions wanted = options_of(given, options.given("threads"));
+    const StopRequest stop;
+    wanted.stop = [&] { return stop.requested(); };
+    const AdamBenchResult result = run_adam_bench(wanted);
+    if (!result.interrupted)
+        show(given, wanted, result, console);
+    for (const std::string& note : result.notes)
+        console.line("note: " + note);
+    if (!given.json.empty())
+        console.write_json(json_of(given, wanted, result).dump(2), given.json);
+    if (!result.interrupted)
+        return as_int(ExitCode::done);
+    console.line("interrupted: nothing was measured");
+    return as_int(ExitCode::interrupted);
+}
+
+}  // namespace spillway::engine

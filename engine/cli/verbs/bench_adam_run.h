@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cpu_optim/elementwise.h"
+#include "nvme/huge_page_arena.h"
+
+namespace spillway::engine {
+
+enum class MasterForm {
+    fp32,   ///< the weight is fp32 and its own master
+    split,  ///< a bf16 weight and a residue of 16 bits
+};
+
+/// What `spillway bench adam` measures: whole updates of one tensor, in memory, on all threads.
+struct AdamBenchOptions {
+    cpu_optim::HyperParameters hyper{};
+    cpu_optim::GradientType gradient = cpu_optim::GradientType::fp32;
+    MasterForm weights = MasterForm::fp32;
+    std::uint64_t elements = std::uint64_t{64} << 20;
+    std::size_t threads = 1;
+    cpu_optim::Isa isa = cpu_optim::Isa::scalar;
+    std::uint32_t pairs = 9;                            ///< of an update and an in-place pass
+    std::function<bool()> stop = [] { return false; };  ///< asked between passes
+};
+
+/// Times are medians over the pairs; `attained` is the median of each pair's own ratio.
+struct AdamBenchResult {
+    std::uint64_t bytes_per_parameter = 0;  ///< read and written, each plane once
+    double update_s = 0;
+    double parameters_per_s = 0;
+    double bytes_per_s = 0;
+    double dram_bytes_per_s = 0;  ///< of x += 1 in place over as many floats, in four runs
+                                  ///< side by side: bytes read and written
+    double attained = 0;          ///< bytes_per_s / dram_bytes_per_s
+    double least_attained = 0;
+    double most_attained = 0;
+    std::uint64_t verified_elements = 0;  ///< equal to the scalar reference, bit by bit
+    nvme::HugePages huge_pages = nvme::HugePages::refused;
+    std::vector<std::string> notes;
+    bool interrupted = false;  ///< before the last pair: times and ratios are then 0
+};
+
+/// Bytes that an update of one parameter reads and writes, each plane once.
+[[nodiscard]] std::uint64_t moved_bytes_per_parameter(const AdamBenchOptions& options);
+/// Memory that run_adam_bench() takes. Throws std::invalid_argument if `elements` is 0 or more than
+/// any machine holds.
+[[nodiscard]] std::uint64_t needed_bytes(const AdamBenchOptions& options);
+
+/// Fills planes on huge pages, runs one update and one in-place pass untimed, then the pairs in
+/// turn, so that both meet the same machine, and compares a sample with the scalar reference.
+/// Throws std::invalid_argument on options that cannot run, std::system_error if the memory is not
+/// to be had, std::runtime_error naming the element whose bits are wrong.
+[[nodiscard]] AdamBenchResult run_adam_bench(const AdamBenchOptions& options);
+
+}  // namespace spillway::engine
