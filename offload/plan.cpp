@@ -356,12 +356,16 @@ void Planner::count_traffic() {
             for (const auto plane : {Plane::weight, Plane::residue}) {
                 plan_.to_device_bytes_per_step += fetches[unit] * tile_bytes(plane);
                 if (plan_.resident[index_of(plane)][chunk] == 0)
-                    plan_.nvme_read_bytes_per_step += fetches[unit] * tile_bytes(plane);
+                    plan_.nvme_weight_read_bytes_per_step += fetches[unit] * tile_bytes(plane);
             }
         }
     }
-    for (const auto unit : request_.gradient_uses)
-        plan_.to_host_bytes_per_step += unit_range(order_, units_[unit]).size() * sizeof(float);
+    for (const auto unit : request_.gradient_uses) {
+        // Tensor by tensor, without the gaps between them.
+        for (std::uint32_t i = 0; i < units_[unit].tensor_count; ++i)
+            plan_.to_host_bytes_per_step +=
+                order_.range(units_[unit].first_tensor + i).size() * sizeof(float);
+    }
     for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
         std::uint64_t moved = 0;
         const auto tiles = plan_.chunk_range(chunk, tiles_).size();
@@ -371,11 +375,13 @@ void Planner::count_traffic() {
         }
         if (plan_.gradient_resident[chunk] == 0 && request_.timing == UpdateTiming::after_norm) {
             moved += tiles * gradient_tile_bytes;
-            plan_.disk_bytes += tiles * gradient_tile_bytes;
+            plan_.nvme_gradient_bytes_per_step += tiles * gradient_tile_bytes;
         }
         plan_.nvme_read_bytes_per_step += moved;
         plan_.nvme_written_bytes_per_step += moved;
     }
+    plan_.nvme_read_bytes_per_step += plan_.nvme_weight_read_bytes_per_step;
+    plan_.disk_bytes += plan_.nvme_gradient_bytes_per_step;
 }
 
 OffloadPlan Planner::make() {

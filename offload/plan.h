@@ -93,6 +93,10 @@ struct OffloadPlan {
     std::vector<std::size_t> gradient_uses;  ///< as in the request
     std::uint64_t nvme_read_bytes_per_step = 0;
     std::uint64_t nvme_written_bytes_per_step = 0;
+    /// Of these, read for forward and backward; and of each, gradients that wait on the drive. The
+    /// rest is the update's.
+    std::uint64_t nvme_weight_read_bytes_per_step = 0;
+    std::uint64_t nvme_gradient_bytes_per_step = 0;
     std::uint64_t to_device_bytes_per_step = 0;
     std::uint64_t to_host_bytes_per_step = 0;
 

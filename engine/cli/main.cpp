@@ -16,6 +16,7 @@
 #include "engine/cli/verbs/generate.h"
 #include "engine/cli/verbs/info.h"
 #include "engine/cli/verbs/inspect.h"
+#include "engine/cli/verbs/plan.h"
 #include "engine/cli/verbs/train.h"
 
 namespace {
@@ -36,6 +37,7 @@ int main(int argc, char** argv) {
         Verb{"generate", "samples text from a state folder or a Hugging Face folder", run_generate},
         Verb{"export", "writes a state folder's weights as a Hugging Face folder", run_export},
         Verb{"inspect", "lists a state folder and verifies every checksum", run_inspect},
+        Verb{"plan", "tells what a run would take and how fast it would go", run_plan},
         Verb{"bench", "measures what this machine really gives", run_bench},
         Verb{"info", "shows what this machine has", run_info},
         Verb{"clean", "removes what dead runs left in a folder", run_clean},

@@ -3,7 +3,6 @@
 #include "engine/cli/verb_table.h"
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
@@ -18,8 +17,6 @@
 namespace spillway::engine {
 namespace {
 
-constexpr std::array<std::string_view, 1> verbs_to_come{"plan"};
-
 std::string program_help(std::span<const Verb> verbs) {
     std::string text =
         "spillway VERB [--config FILE.json] [options]\n"
@@ -33,8 +30,6 @@ std::string program_help(std::span<const Verb> verbs) {
 }
 
 UsageError unknown_verb(std::span<const Verb> verbs, const std::string& name) {
-    if (std::find(verbs_to_come.begin(), verbs_to_come.end(), name) != verbs_to_come.end())
-        return UsageError(fmt::format("the verb {} is not available in this version", name));
     std::vector<std::string> names;
     for (const auto& verb : verbs)
         names.push_back(verb.name);

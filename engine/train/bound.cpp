@@ -9,24 +9,32 @@
 namespace spillway::engine {
 namespace {
 
-double time_of(std::uint64_t bytes, double rate) noexcept {
-    return rate > 0 ? static_cast<double>(bytes) / rate : 0;
+double time_of(double bytes, double rate) noexcept {
+    return rate > 0 ? bytes / rate : 0;
 }
 
 }  // namespace
 
-StepBound step_bound(const MachineRates& rates, const StepDemand& demand) {
-    const double nvme =
-        std::max({time_of(demand.nvme_read_bytes, rates.nvme_read),
-                  time_of(demand.nvme_written_bytes, rates.nvme_write),
-                  time_of(demand.nvme_read_bytes + demand.nvme_written_bytes, rates.nvme_mixed)});
-    const double link = std::max(time_of(demand.to_device_bytes, rates.to_device),
-                                 time_of(demand.to_host_bytes, rates.to_host));
-    const std::array<std::pair<const char*, double>, 4> times{
-        {{"cpu", demand.cpu_s},
-         {"nvme", nvme},
-         {"link", link},
-         {"dram", time_of(demand.dram_bytes, rates.dram)}}};
+double nvme_time_s(const MachineRates& rates, double read_bytes, double written_bytes) {
+    return std::max({time_of(read_bytes, rates.nvme_read), time_of(written_bytes, rates.nvme_write),
+                     time_of(read_bytes + written_bytes, rates.nvme_mixed)});
+}
+
+LaneTimes lane_times(const MachineRates& rates, const StepDemand& demand) {
+    return {
+        .cpu_s = demand.cpu_s,
+        .nvme_s = nvme_time_s(rates, static_cast<double>(demand.nvme_read_bytes),
+                              static_cast<double>(demand.nvme_written_bytes)),
+        .link_s = std::max(time_of(static_cast<double>(demand.to_device_bytes), rates.to_device),
+                           time_of(static_cast<double>(demand.to_host_bytes), rates.to_host)),
+        .dram_s = time_of(static_cast<double>(demand.dram_bytes), rates.dram)};
+}
+
+StepBound step_bound(const LaneTimes& lanes) {
+    const std::array<std::pair<const char*, double>, 4> times{{{"cpu", lanes.cpu_s},
+                                                               {"nvme", lanes.nvme_s},
+                                                               {"link", lanes.link_s},
+                                                               {"dram", lanes.dram_s}}};
     StepBound bound;
     for (const auto& [resource, seconds] : times) {
         if (seconds > bound.seconds)

@@ -27,15 +27,28 @@ struct StepDemand {
     double cpu_s = 0;  ///< forward, backward and update with everything resident
 };
 
+/// Seconds a step keeps each resource busy, all others free.
+struct LaneTimes {
+    double cpu_s = 0;
+    double nvme_s = 0;
+    double link_s = 0;
+    double dram_s = 0;
+};
+
+/// A demand whose rate is unknown does not count.
+[[nodiscard]] LaneTimes lane_times(const MachineRates& rates, const StepDemand& demand);
+/// Of reads and writes at once.
+[[nodiscard]] double nvme_time_s(const MachineRates& rates, double read_bytes,
+                                 double written_bytes);
+
 /// The physical bound of a step and the resource that sets it.
 struct StepBound {
     double seconds = 0;
     std::string by;  ///< "nvme", "link", "dram", "cpu"; "" if nothing is known
 };
 
-/// Design section 3: the slowest resource's time, with all others free. A demand whose rate is
-/// unknown does not count.
-[[nodiscard]] StepBound step_bound(const MachineRates& rates, const StepDemand& demand);
+/// Design section 3: the slowest resource's time.
+[[nodiscard]] StepBound step_bound(const LaneTimes& lanes);
 
 /// Bytes of one step that really cross DRAM, DMA included, for `parameters` elements with
 /// `rest_bytes_per_parameter` of weight, residue and state each (AdamW: 12): the update reads and

@@ -56,21 +56,23 @@ class OnePlaceStream final : public ParameterStream {
 
 /// The best of the passes that fit in `while_s`, at least two: the first meets cold memory, others
 /// may meet a busy machine.
-double time_pass(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
-                 const Gpt2Config& config, const BatchShape& shape, double while_s) {
+PassTimes time_pass(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
+                    const Gpt2Config& config, const BatchShape& shape, double while_s) {
     OnePlaceStream parameters(device, compute, config);
     Gpt2Step step(device, compute, pool, config, shape);
     std::vector<std::int32_t> tokens(std::size_t{shape.sequences} *
                                      (shape.sequence_tokens + std::size_t{1}));
     for (std::size_t i = 0; i < tokens.size(); ++i)
         tokens[i] = static_cast<std::int32_t>(i * 31 % config.vocabulary);
-    double best = std::numeric_limits<double>::infinity();
+    PassTimes best{.forward_s = std::numeric_limits<double>::infinity(),
+                   .backward_s = std::numeric_limits<double>::infinity()};
     double sum = 0;
     for (int pass = 0; pass < 2 || sum < while_s; ++pass) {
         static_cast<void>(step.train(parameters, tokens));
         compute.synchronize();
         const auto times = step.times();
-        best = std::min(best, times.forward_s + times.backward_s);
+        best.forward_s = std::min(best.forward_s, times.forward_s);
+        best.backward_s = std::min(best.backward_s, times.backward_s);
         sum += times.forward_s + times.backward_s;
     }
     return best;
@@ -100,8 +102,8 @@ double extrapolate_pass(double one_layer_s, double two_layers_s, std::uint32_t l
     return (one_layer_s + (layers - 1) * layer_s) * sequences / timed_sequences;
 }
 
-double calibrate_pass_s(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
-                        const Gpt2Config& config, const BatchShape& shape) {
+PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
+                         const Gpt2Config& config, const BatchShape& shape) {
     auto timed = shape;
     timed.sequences = timed_sequences(config, shape, pool.threads());
     timed.micro_batches = 1;
@@ -110,10 +112,14 @@ double calibrate_pass_s(cuda::Device& device, cuda::Stream& compute, ComputePool
         few.layers = layers;
         return time_pass(device, compute, pool, few, timed, 0.4);
     };
-    const double one = time(1);
+    const auto one = time(1);
     // A run of one layer has no room planned for two.
-    const double two = config.layers > 1 ? time(2) : one;
-    return extrapolate_pass(one, two, config.layers, timed.sequences, shape.sequences);
+    const auto two = config.layers > 1 ? time(2) : one;
+    const auto whole = [&](double one_s, double two_s) {
+        return extrapolate_pass(one_s, two_s, config.layers, timed.sequences, shape.sequences);
+    };
+    return {.forward_s = whole(one.forward_s, two.forward_s),
+            .backward_s = whole(one.backward_s, two.backward_s)};
 }
 
 void warm_up(cuda::Device& device, cuda::Stream& compute, ComputePool& pool) {

@@ -11,13 +11,13 @@
 
 namespace spillway::engine {
 
-/// Seconds of one step's forward and backward with everything resident, from the run's own shapes:
+/// Forward and backward of one step with everything resident, from the run's own shapes:
 /// a model of one and one of two layers gives the rest of the model and a layer; few sequences
 /// stand for the batch. Takes a second or two, allocates no more on the device than the run will,
 /// and frees it.
-[[nodiscard]] double calibrate_pass_s(cuda::Device& device, cuda::Stream& compute,
-                                      ComputePool& pool, const Gpt2Config& config,
-                                      const BatchShape& shape);
+[[nodiscard]] PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute,
+                                       ComputePool& pool, const Gpt2Config& config,
+                                       const BatchShape& shape);
 
 /// One step of a tiny model, so that what libraries allocate once is there before it is measured.
 void warm_up(cuda::Device& device, cuda::Stream& compute, ComputePool& pool);

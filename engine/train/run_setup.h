@@ -7,15 +7,13 @@
 #include <optional>
 #include <string>
 
-#include "cuda/device.h"
 #include "engine/cli/console.h"
-#include "engine/compute/compute_pool.h"
 #include "engine/data/byte_corpus.h"
 #include "engine/train/bound.h"
-#include "engine/train/memory_plan.h"
+#include "engine/train/planned_run.h"
 #include "engine/train/progress_replay.h"
 #include "engine/train/run_record.h"
-#include "engine/train/train_settings.h"
+#include "engine/train/step_costs.h"
 #include "offload/state_folder.h"
 
 namespace spillway::engine {
@@ -23,15 +21,10 @@ namespace spillway::engine {
 /// Everything a run needs that is there before its first step. Destroyed from the bottom up: what
 /// uses something stands below it.
 struct RunSetup {
-    TrainSettings settings;  ///< as used
-    ModelLayout layout;
+    PlannedRun run;  ///< its settings: as used
     std::unique_ptr<ByteCorpus> corpus;
     std::optional<ProgressReplay> replay;
-    MemoryBudgets budgets;
-    TrainPlan plan;
-    std::unique_ptr<cuda::Device> device;
-    std::unique_ptr<cuda::Stream> compute;
-    std::unique_ptr<ComputePool> pool;
+    RunMachine machine;
     std::size_t overhead_bytes = 0;              ///< resident before any budget was touched
     std::optional<StepBound> bound;              ///< none: `--probe off`
     std::optional<offload::StateFolder> folder;  ///< there; the engine takes it

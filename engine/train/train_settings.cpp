@@ -19,9 +19,11 @@ namespace {
 
 using Problems = std::vector<std::string>;
 
-void check_needed(const TrainSettings& s, Problems& problems) {
+void check_needed(const TrainSettings& s, SettingsUse use, Problems& problems) {
     if (s.model.empty())
         problems.emplace_back("--model is needed, such as gpt2:12x768x12");
+    if (use == SettingsUse::plan)
+        return;
     if (s.data.empty())
         problems.emplace_back("--data is needed: one or more files of text");
     if (s.out.empty())
@@ -123,9 +125,13 @@ CommitInterval parse_commit_interval(const std::string& text) {
     return interval;
 }
 
-std::vector<std::string> problems_of(const TrainSettings& settings) {
+std::uint64_t tokens_per_step(const TrainSettings& settings) noexcept {
+    return std::uint64_t{settings.batch} * settings.sequence_tokens();
+}
+
+std::vector<std::string> problems_of(const TrainSettings& settings, SettingsUse use) {
     Problems problems;
-    check_needed(settings, problems);
+    check_needed(settings, use, problems);
     check_length(settings, problems);
     check_model(settings, problems);
     check_batch(settings, problems);

@@ -78,6 +78,8 @@ struct TrainSettings {
     }
 };
 
+[[nodiscard]] std::uint64_t tokens_per_step(const TrainSettings& settings) noexcept;
+
 /// Of sound settings.
 [[nodiscard]] nvme::BackendKind io_backend_kind(const TrainSettings& settings);
 
@@ -89,8 +91,14 @@ struct CommitInterval {
 /// "500" is steps, "10m" time. Throws std::invalid_argument on anything else and on 0.
 [[nodiscard]] CommitInterval parse_commit_interval(const std::string& text);
 
+enum class SettingsUse {
+    train,  ///< data, a length and a folder for the run are needed
+    plan,   ///< the model is enough
+};
+
 /// Every contradiction and value out of range, one sentence each that names the options; empty:
 /// sound. Looks at the settings alone, not at the machine or any folder.
-[[nodiscard]] std::vector<std::string> problems_of(const TrainSettings& settings);
+[[nodiscard]] std::vector<std::string> problems_of(const TrainSettings& settings,
+                                                   SettingsUse use = SettingsUse::train);
 
 }  // namespace spillway::engine

@@ -55,14 +55,15 @@ class Trainer::Impl {
   public:
     Impl(RunSetup& setup, Console& console)
         : setup_(setup),
-          settings_(setup.settings),
+          settings_(setup.run.settings),
           console_(console),
-          engine_(*std::exchange(setup.folder, std::nullopt), setup.layout.order,
-                  setup.layout.units, *setup.device, *setup.compute, setup.plan.offload,
-                  engine_options(settings_)),
+          engine_(*std::exchange(setup.folder, std::nullopt), setup.run.layout.order,
+                  setup.run.layout.units, *setup.machine.device, *setup.machine.compute,
+                  setup.run.plan.offload, engine_options(settings_)),
           parameters_(engine_),
-          step_(*setup.device, *setup.compute, *setup.pool, setup.layout.config, setup.plan.shape),
-          training_uses_(gpt2_training_uses(setup.layout.config)),
+          step_(*setup.machine.device, *setup.machine.compute, *setup.machine.pool,
+                setup.run.layout.config, setup.run.plan.shape),
+          training_uses_(gpt2_training_uses(setup.run.layout.config)),
           interval_(parse_commit_interval(settings_.commit_every)),
           meter_(console, setup.bound) {
         const auto tokens =
@@ -73,7 +74,7 @@ class Trainer::Impl {
         recover_or_initialise();
         clock_.emplace(settings_, std::exchange(setup_.replay, std::nullopt), progress_.elapsed_s);
         log_.emplace(settings_.out, progress_.iteration);
-        device_before_ = setup_.device->statistics();
+        device_before_ = setup_.machine.device->statistics();
     }
 
     TrainResult run(const StopRequest& stop) {
@@ -113,7 +114,7 @@ class Trainer::Impl {
             if (!recovered->warning.empty())
                 console_.line("warning: " + recovered->warning);
         } else {
-            const auto& config = setup_.layout.config;
+            const auto& config = setup_.run.layout.config;
             engine_.initialise(
                 [&config, seed = settings_.seed](offload::TensorId tensor, std::uint64_t first,
                                                  std::span<float> out) {
@@ -181,7 +182,7 @@ class Trainer::Impl {
 
     void advance(double loss, bool skipped) {
         ++progress_.iteration;
-        progress_.tokens += std::uint64_t{settings_.batch} * settings_.sequence_tokens();
+        progress_.tokens += tokens_per_step(settings_);
         progress_.skipped_steps += skipped ? 1 : 0;
         progress_.consecutive_skips = skipped ? progress_.consecutive_skips + 1 : 0;
         if (!progress_.first_loss)
@@ -195,7 +196,7 @@ class Trainer::Impl {
         step_end_ = now;
         progress_.elapsed_s = elapsed_s();
         clock_->step_ended(progress_.elapsed_s);
-        const auto tokens = std::uint64_t{settings_.batch} * settings_.sequence_tokens();
+        const auto tokens = tokens_per_step(settings_);
         StepMetrics metrics{.iteration = progress_.iteration,
                             .update = engine_.update(),
                             .loss = loss,
@@ -221,7 +222,7 @@ class Trainer::Impl {
                            progress_.iteration, elapsed_s(),
                            seconds_between(started_, now) / static_cast<double>(session_steps)),
                        .offload = engine_.statistics(),
-                       .device = setup_.device->statistics()});
+                       .device = setup_.machine.device->statistics()});
     }
 
     [[nodiscard]] double elapsed_s() const {
@@ -249,7 +250,7 @@ class Trainer::Impl {
         for (std::uint32_t pass = 0; pass < passes; ++pass) {
             setup_.corpus->held_out_window(pass, settings_.batch, settings_.sequence_tokens(),
                                            tokens_);
-            engine_.begin_pass(gpt2_evaluation_uses(setup_.layout.config));
+            engine_.begin_pass(gpt2_evaluation_uses(setup_.run.layout.config));
             sum += step_.evaluate(parameters_, tokens_);
         }
         return sum / passes;
@@ -259,12 +260,12 @@ class Trainer::Impl {
         const auto steps = progress_.iteration - session_start_.iteration;
         const auto tokens = progress_.tokens - session_start_.tokens;
         TrainResult result{.settings = settings_,
-                           .plan = setup_.plan,
-                           .budgets = setup_.budgets,
-                           .device = setup_.device->name(),
+                           .plan = setup_.run.plan,
+                           .budgets = setup_.run.budgets,
+                           .device = setup_.machine.device->name(),
                            .isa = settings_.isa,
                            .io_backend = std::string(engine_.io_backend_name()),
-                           .parameters = setup_.layout.order.parameters(),
+                           .parameters = setup_.run.layout.order.parameters(),
                            .progress = progress_,
                            .session_steps = steps,
                            .wall_s = session_s_,
@@ -275,7 +276,7 @@ class Trainer::Impl {
                            .interrupted = interrupted,
                            .phases = phases_,
                            .offload = engine_.statistics(),
-                           .device_work = setup_.device->statistics(),
+                           .device_work = setup_.machine.device->statistics(),
                            .peak = {},
                            .bound = setup_.bound,
                            .attained = {}};
@@ -287,11 +288,11 @@ class Trainer::Impl {
     }
 
     [[nodiscard]] PeakMemory peak() const {
-        const auto device = setup_.device->statistics().peak_bytes;
-        const bool on_host = setup_.budgets.device_kind == cuda::MemoryKind::host;
+        const auto device = setup_.machine.device->statistics().peak_bytes;
+        const bool on_host = setup_.run.budgets.device_kind == cuda::MemoryKind::host;
         // A host device's memory is host memory, and its activations are in `device` already.
         const auto client =
-            setup_.plan.client_host_bytes - (on_host ? setup_.plan.activation_bytes : 0);
+            setup_.run.plan.client_host_bytes - (on_host ? setup_.run.plan.activation_bytes : 0);
         return {
             .device_bytes = device,
             .host_bytes = engine_.statistics().host_peak_bytes + client + (on_host ? device : 0),

@@ -69,8 +69,6 @@ TEST_CASE("verb_table: verbs that are unknown, missing or to come are refused") 
     CHECK(run({}).code == 2);
     CHECK(run({"trian"}).code == 2);
     CHECK_THAT(run({"trian"}).human, Contains("did you mean train?"));
-    CHECK(run({"plan"}).code == 2);
-    CHECK_THAT(run({"plan"}).human, Contains("plan is not available in this version"));
 }
 
 TEST_CASE("verb_table: help and version go to the results") {

@@ -18,30 +18,33 @@ TEST_CASE("bound: the slowest resource bounds a step") {
                              .to_host = 500,
                              .dram = 10000};
     SECTION("reads and writes at once share the drive") {
-        const auto bound = step_bound(rates, {.nvme_read_bytes = 300, .nvme_written_bytes = 150});
+        const auto bound =
+            step_bound(lane_times(rates, {.nvme_read_bytes = 300, .nvme_written_bytes = 150}));
         CHECK(bound.by == "nvme");
         CHECK(bound.seconds == Approx(7.5));  // 450 / 60, above 300 / 100 and 150 / 50
     }
     SECTION("writes alone") {
-        CHECK(step_bound(rates, {.nvme_written_bytes = 150}).seconds == Approx(3));
+        CHECK(step_bound(lane_times(rates, {.nvme_written_bytes = 150})).seconds == Approx(3));
     }
     SECTION("the link's two ways do not add up") {
-        const auto bound = step_bound(rates, {.to_device_bytes = 1000, .to_host_bytes = 1000});
+        const auto bound =
+            step_bound(lane_times(rates, {.to_device_bytes = 1000, .to_host_bytes = 1000}));
         CHECK(bound.by == "link");
         CHECK(bound.seconds == Approx(2));
     }
     SECTION("memory") {
-        CHECK(step_bound(rates, {.nvme_read_bytes = 100, .dram_bytes = 20000}).by == "dram");
+        CHECK(step_bound(lane_times(rates, {.nvme_read_bytes = 100, .dram_bytes = 20000})).by ==
+              "dram");
     }
     SECTION("the processor") {
-        const auto bound = step_bound(rates, {.nvme_read_bytes = 300, .cpu_s = 9});
+        const auto bound = step_bound(lane_times(rates, {.nvme_read_bytes = 300, .cpu_s = 9}));
         CHECK(bound.by == "cpu");
         CHECK(bound.seconds == 9);
     }
 }
 
 TEST_CASE("bound: a rate that is not known bounds nothing") {
-    const auto bound = step_bound({}, {.nvme_read_bytes = 300, .dram_bytes = 1});
+    const auto bound = step_bound(lane_times({}, {.nvme_read_bytes = 300, .dram_bytes = 1}));
     CHECK(bound.seconds == 0);
     CHECK(bound.by.empty());
 }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/cli/verbs/plan.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "engine/cli/option_set.h"
+#include "engine/cli/usage_error.h"
+#include "engine/cli/verb_table.h"
+#include "engine/train/plan_report.h"
+#include "engine/train/setting_fields.h"
+
+namespace spillway::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+PlannedRun plan_from(TrainSettings settings, const AvailableMemory& available, Console& console) {
+    auto problems = problems_of(settings, SettingsUse::plan);
+    if (!settings.nvme.empty() && !fs::is_directory(settings.nvme))
+        problems.push_back("--nvme " + settings.nvme +
+                           ": is no folder; name an existing one on the drive to use");
+    if (!problems.empty())
+        throw UsageError(std::move(problems));
+    resolve_choices(settings);
+    return fit_run(std::move(settings), available, console);
+}
+
+void predict(PlanReport& report, double tbw_bytes, Console& console) {
+    const auto machine = make_run_machine(report.run.settings, report.run.budgets);
+    report.overhead_bytes = resident_memory().now_bytes;
+    const auto speed = measure_speed(report.run, machine, console);
+    report.costs = step_costs(speed, report.run);
+    report.prediction = predict_step(*report.costs, update_timing(report.run.settings));
+    report.endurance = drive_endurance(report.run, *report.prediction, tbw_bytes);
+    if (report.run.settings.budget_s > 0)
+        report.optimum = compute_optimum(report.run, *report.costs, *report.prediction);
+    report.advice = advise(report.run, speed, *report.prediction, report.available);
+}
+
+}  // namespace
+
+int run_plan(std::span<const std::string> arguments, Console& console) {
+    TrainSettings settings;
+    std::uint64_t tbw_bytes = 0;
+    OptionSet options("plan",
+                      "Tells what a run would take and how fast it would go; runs nothing.");
+    declare_settings(options, settings);
+    options.add_bytes(
+        {"tbw", "BYTES", "the drive may be written in its life, such as 600TB", "not known"},
+        tbw_bytes);
+    if (options.parse(arguments) == OptionSet::Outcome::help_wanted) {
+        console.result(options.help());
+        return as_int(ExitCode::done);
+    }
+    const auto available = available_memory();
+    PlanReport report{.run = plan_from(settings, available, console), .available = available};
+    require_disk(report.run.plan, report.run.settings);
+    const auto folder = drive_folder(report.run.settings);
+    report.drive_folder = folder.string();
+    report.drive_available_bytes = fs::space(folder).available;
+    report.device = report.run.settings.device;
+    if (report.run.settings.probe == "on")
+        predict(report, static_cast<double>(tbw_bytes), console);
+    for (const auto& line : plan_report_lines(report))
+        console.line(line);
+    if (!report.run.settings.json.empty())
+        console.write_json(plan_report_json(report), report.run.settings.json);
+    return as_int(ExitCode::done);
+}
+
+}  // namespace spillway::engine

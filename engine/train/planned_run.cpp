@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/train/planned_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cpu_optim/isa.h"
+#include "cuda/device_spec.h"
+#include "engine/cli/usage_error.h"
+#include "engine/train/train_report.h"
+
+namespace spillway::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Memory of a device that is simulated comes from this machine, outside --host-mem.
+std::size_t simulated_bytes(const TrainSettings& settings) {
+    return cuda::parse_device_spec(settings.device).capacity_bytes;
+}
+
+MemoryBudgets make_budgets(const TrainSettings& settings, const AvailableMemory& available,
+                           Console& console) {
+    const auto simulated = simulated_bytes(settings);
+    MemoryBudgets budgets;
+    budgets.device_kind = simulated == 0 ? cuda::MemoryKind::host : cuda::MemoryKind::device;
+    budgets.host_bytes = settings.host_mem;
+    if (settings.host_mem == 0) {
+        const auto margin = memory_margin(available.bytes) + simulated;
+        budgets.host_bytes = available.bytes - std::min(available.bytes, margin);
+        console.line(fmt::format("host memory: {} ({} free by {}, {} kept back)",
+                                 human_bytes(budgets.host_bytes), human_bytes(available.bytes),
+                                 available.limited_by, human_bytes(margin)));
+    }
+    budgets.device_bytes = simulated == 0 ? budgets.host_bytes : simulated;
+    if (settings.device_mem > 0)
+        budgets.device_bytes = std::min<std::size_t>(budgets.device_bytes, settings.device_mem);
+    return budgets;
+}
+
+void require_memory(const TrainPlan& plan, const MemoryBudgets& budgets,
+                    const TrainSettings& settings, const AvailableMemory& available) {
+    const auto needed = plan.host_bytes(budgets.device_kind) + simulated_bytes(settings);
+    if (needed > available.bytes)
+        throw offload::PlanRefused(
+            "host memory", needed, available.bytes,
+            fmt::format("that is what {} has free: lower --host-mem", available.limited_by));
+}
+
+}  // namespace
+
+void resolve_choices(TrainSettings& settings) {
+    if (settings.schedule_steps == 0)
+        settings.schedule_steps = settings.steps;
+    if (settings.schedule_steps > 0 && settings.warmup > settings.schedule_steps)
+        throw UsageError(fmt::format("--warmup {} is longer than the schedule of {} updates",
+                                     settings.warmup, settings.schedule_steps));
+    settings.seq = settings.sequence_tokens();
+    if (settings.threads == 0)
+        settings.threads = static_cast<std::uint32_t>(usable_processors());
+    settings.isa = cpu_optim::isa_name(cpu_optim::parse_isa(settings.isa));
+}
+
+PlannedRun fit_run(TrainSettings settings, const AvailableMemory& available, Console& console) {
+    auto layout = make_layout(settings);
+    const auto budgets = make_budgets(settings, available, console);
+    auto plan = plan_training(
+        layout, settings, settings.threads, budgets,
+        settings.nvme.empty() ? offload::NvmeTier::absent : offload::NvmeTier::present);
+    require_memory(plan, budgets, settings, available);
+    return {std::move(settings), std::move(layout), budgets, std::move(plan)};
+}
+
+fs::path drive_folder(const TrainSettings& settings) {
+    auto folder = !settings.nvme.empty()  ? fs::absolute(settings.nvme)
+                  : !settings.out.empty() ? fs::absolute(settings.out)
+                                          : fs::current_path();
+    while (!fs::exists(folder))
+        folder = folder.parent_path();
+    return folder;
+}
+
+void require_disk(const TrainPlan& plan, const TrainSettings& settings) {
+    const auto folder = drive_folder(settings);
+    const auto available = fs::space(folder).available;
+    if (plan.offload.disk_bytes > available)
+        throw offload::PlanRefused("disk " + folder.string(), plan.offload.disk_bytes, available,
+                                   "free some of it, name another folder, or take a smaller model");
+}
+
+}  // namespace spillway::engine

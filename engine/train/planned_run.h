@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <filesystem>
+
+#include "engine/cli/console.h"
+#include "engine/train/machine_memory.h"
+#include "engine/train/memory_plan.h"
+#include "engine/train/train_settings.h"
+
+namespace spillway::engine {
+
+/// A run fitted to this machine's memory; nothing is allocated, measured or written yet.
+struct PlannedRun {
+    TrainSettings settings;
+    ModelLayout layout;
+    MemoryBudgets budgets;
+    TrainPlan plan;
+};
+
+/// Fills in what was left to be chosen and does not depend on memory. Throws UsageError.
+void resolve_choices(TrainSettings& settings);
+
+/// Of resolved settings. Budgets not given become what `available` has free minus a margin, which
+/// the console is told. Throws offload::PlanRefused naming what is short.
+[[nodiscard]] PlannedRun fit_run(TrainSettings settings, const AvailableMemory& available,
+                                  Console& console);
+
+/// Where the extents of a run lie: an existing folder, the present one if no folder is named.
+[[nodiscard]] std::filesystem::path drive_folder(const TrainSettings& settings);
+/// Throws offload::PlanRefused unless the plan's extents fit the drive.
+void require_disk(const TrainPlan& plan, const TrainSettings& settings);
+
+}  // namespace spillway::engine

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/train/prediction.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace spillway::engine {
+namespace {
+
+/// What one of the two passes has to do, beside the other resources.
+struct Phase {
+    double cpu_s = 0;
+    double nvme_read_bytes = 0;
+    double nvme_written_bytes = 0;
+    double to_device_bytes = 0;
+    double to_host_bytes = 0;
+};
+
+double seconds_of(const Phase& phase, const MachineRates& rates) {
+    const auto link_s = [](double bytes, double rate) { return rate > 0 ? bytes / rate : 0; };
+    return std::max({phase.cpu_s,
+                     nvme_time_s(rates, phase.nvme_read_bytes, phase.nvme_written_bytes),
+                     link_s(phase.to_device_bytes, rates.to_device),
+                     link_s(phase.to_host_bytes, rates.to_host)});
+}
+
+void add_update(Phase& phase, const StepCosts& costs) {
+    phase.cpu_s += costs.update_s;
+    phase.nvme_read_bytes += static_cast<double>(costs.update_read_bytes + costs.gradient_bytes);
+    phase.nvme_written_bytes += static_cast<double>(costs.update_written_bytes);
+}
+
+}  // namespace
+
+StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing) {
+    const double half_weights = static_cast<double>(costs.weight_read_bytes) / 2;
+    const double half_link = static_cast<double>(costs.to_device_bytes) / 2;
+    Phase forward{.cpu_s = costs.pass.forward_s,
+                  .nvme_read_bytes = half_weights,
+                  .to_device_bytes = half_link};
+    Phase backward{.cpu_s = costs.pass.backward_s,
+                   .nvme_read_bytes = half_weights,
+                   .nvme_written_bytes = static_cast<double>(costs.gradient_bytes),
+                   .to_device_bytes = half_link,
+                   .to_host_bytes = static_cast<double>(costs.to_host_bytes)};
+    add_update(timing == offload::UpdateTiming::after_norm ? forward : backward, costs);
+    StepPrediction prediction;
+    prediction.lanes = lane_times(costs.rates, costs.demand());
+    prediction.bound = step_bound(prediction.lanes);
+    prediction.forward_s = seconds_of(forward, costs.rates);
+    prediction.backward_s = seconds_of(backward, costs.rates);
+    prediction.seconds =
+        std::max(prediction.forward_s + prediction.backward_s, prediction.lanes.dram_s);
+    return prediction;
+}
+
+std::uint64_t hiding_tokens(const StepCosts& costs, std::uint64_t tokens_per_step) {
+    const double nvme_s = lane_times(costs.rates, costs.demand()).nvme_s;
+    const double pass_s = costs.pass.forward_s + costs.pass.backward_s;
+    if (!(nvme_s > 0) || !(pass_s > 0))
+        return 0;
+    return static_cast<std::uint64_t>(
+        std::ceil(nvme_s / pass_s * static_cast<double>(tokens_per_step)));
+}
+
+}  // namespace spillway::engine

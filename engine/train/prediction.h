@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstdint>
+
+#include "engine/train/bound.h"
+#include "engine/train/step_costs.h"
+
+namespace spillway::engine {
+
+/// How long a step takes before it is run. Each phase lasts as long as its slowest resource: with
+/// `after_norm` the update and its traffic belong to the forward pass that follows it, with
+/// `as_completed` to the backward pass; weights are read for both.
+struct StepPrediction {
+    double forward_s = 0;   ///< the phase, with what overlaps it
+    double backward_s = 0;  ///< as well
+    double seconds = 0;     ///< of a step
+    LaneTimes lanes;
+    StepBound bound;  ///< what no order of the work could beat
+};
+
+[[nodiscard]] StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing);
+
+/// Tokens a step needs at least for its passes to hide the drive (T* of the design); 0 without
+/// traffic there, or when the passes were not measured.
+[[nodiscard]] std::uint64_t hiding_tokens(const StepCosts& costs, std::uint64_t tokens_per_step);
+
+}  // namespace spillway::engine

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/train/step_costs.h"
+
+#include <algorithm>
+
+#include "cpu_optim/isa.h"
+#include "engine/train/calibration.h"
+#include "engine/train/optimizer_choice.h"
+#include "engine/train/probe.h"
+#include "engine/train/profile.h"
+
+namespace spillway::engine {
+namespace {
+
+/// Remembered for a day, else measured.
+MachineProfile find_profile_of(const PlannedRun& run, const RunMachine& machine, Console& console) {
+    constexpr double max_age_s = 24 * 3600;
+    const auto& settings = run.settings;
+    // Never more than the run itself is about to take.
+    constexpr std::size_t least = std::size_t{4} << 20;
+    constexpr std::size_t most = std::size_t{32} << 20;
+    const auto path = settings.profile.empty() ? default_profile_path() : settings.profile;
+    const auto profile = recall_or_probe(
+        {.nvme_folder = settings.nvme,
+         .threads = settings.threads,
+         .isa = cpu_optim::parse_isa(settings.isa),
+         .device = *machine.device,
+         .backend = io_backend_kind(settings),
+         .memory_bytes = std::clamp(run.plan.host_bytes(run.budgets.device_kind), least, most)},
+        path, max_age_s);
+    for (const auto& note : profile.notes)
+        console.line("profile: " + note);
+    return profile;
+}
+
+/// The profile's update rate is AdamW's over split masters. Updates are bound by memory, so another
+/// optimizer takes time by its bytes: what rests, and a gradient.
+double share_of_adamw(std::size_t rest_bytes) {
+    constexpr double adamw_bytes = 12 + 4;
+    return (static_cast<double>(rest_bytes) + 4) / adamw_bytes;
+}
+
+}  // namespace
+
+RunMachine make_run_machine(const TrainSettings& settings, const MemoryBudgets& budgets) {
+    RunMachine machine;
+    machine.device = cuda::make_device(settings.device, budgets.device_bytes);
+    machine.compute = machine.device->create_stream("compute");
+    machine.pool =
+        std::make_unique<ComputePool>(settings.threads, cpu_optim::parse_isa(settings.isa));
+    warm_up(*machine.device, *machine.compute, *machine.pool);
+    return machine;
+}
+
+MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine, Console& console) {
+    const auto profile = find_profile_of(run, machine, console);
+    const auto drive = profile.drive.value_or(DriveRates{});
+    return {.rates = {.nvme_read = drive.read_bytes_per_s,
+                      .nvme_write = drive.write_bytes_per_s,
+                      .nvme_mixed = drive.mixed_bytes_per_s,
+                      .to_device = profile.to_device_bytes_per_s,
+                      .to_host = profile.to_host_bytes_per_s,
+                      .dram = profile.dram_bytes_per_s},
+            .update_parameters_per_s = profile.update_parameters_per_s,
+            .pass = calibrate_pass(*machine.device, *machine.compute, *machine.pool,
+                                   run.layout.config, run.plan.shape),
+            .pass_tokens = tokens_per_step(run.settings)};
+}
+
+StepDemand StepCosts::demand() const noexcept {
+    return {.nvme_read_bytes = update_read_bytes + weight_read_bytes + gradient_bytes,
+            .nvme_written_bytes = update_written_bytes + gradient_bytes,
+            .to_device_bytes = to_device_bytes,
+            .to_host_bytes = to_host_bytes,
+            .dram_bytes = dram_bytes,
+            .cpu_s = pass.forward_s + pass.backward_s + update_s};
+}
+
+StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
+    const auto& plan = run.plan.offload;
+    const auto rest_bytes = rest_bytes_per_parameter(run.settings);
+    const auto parameters = run.layout.order.parameters();
+    const double passes = static_cast<double>(tokens_per_step(run.settings)) /
+                          static_cast<double>(std::max<std::uint64_t>(1, speed.pass_tokens));
+    StepCosts costs;
+    costs.rates = speed.rates;
+    costs.pass = {.forward_s = speed.pass.forward_s * passes,
+                  .backward_s = speed.pass.backward_s * passes};
+    if (speed.update_parameters_per_s > 0)
+        costs.update_s = static_cast<double>(parameters) / speed.update_parameters_per_s *
+                         share_of_adamw(rest_bytes);
+    costs.weight_read_bytes = plan.nvme_weight_read_bytes_per_step;
+    costs.gradient_bytes = plan.nvme_gradient_bytes_per_step;
+    costs.update_read_bytes =
+        plan.nvme_read_bytes_per_step - costs.weight_read_bytes - costs.gradient_bytes;
+    costs.update_written_bytes = plan.nvme_written_bytes_per_step - costs.gradient_bytes;
+    if (run.budgets.device_kind == cuda::MemoryKind::device) {
+        costs.to_device_bytes = plan.to_device_bytes_per_step;
+        costs.to_host_bytes = plan.to_host_bytes_per_step;
+    }
+    costs.dram_bytes = dram_bytes_per_step(parameters, rest_bytes, costs.demand());
+    return costs;
+}
+
+}  // namespace spillway::engine

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "cuda/device.h"
+#include "engine/cli/console.h"
+#include "engine/compute/compute_pool.h"
+#include "engine/model/gpt2_step.h"
+#include "engine/train/bound.h"
+#include "engine/train/planned_run.h"
+
+namespace spillway::engine {
+
+/// What computes: made for a run, or to measure for a plan.
+struct RunMachine {
+    std::unique_ptr<cuda::Device> device;
+    std::unique_ptr<cuda::Stream> compute;
+    std::unique_ptr<ComputePool> pool;
+};
+/// Warmed up, so that what libraries allocate once is there.
+[[nodiscard]] RunMachine make_run_machine(const TrainSettings& settings,
+                                          const MemoryBudgets& budgets);
+
+/// How fast this machine does a run's work.
+struct MachineSpeed {
+    MachineRates rates;
+    double update_parameters_per_s = 0;  ///< AdamW over split masters; 0: not measured
+    PassTimes pass;                      ///< of pass_tokens, everything resident
+    std::uint64_t pass_tokens = 0;
+};
+
+/// From the machine's profile, made within the last day or now, and passes of the run's own shapes:
+/// a few seconds. Notes go to the console.
+[[nodiscard]] MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine,
+                                         Console& console);
+
+/// What one step of a planned run costs, resource by resource.
+struct StepCosts {
+    MachineRates rates;
+    PassTimes pass;
+    double update_s = 0;  ///< arithmetic
+    /// Bytes: of the update's own traffic, of weights read for the passes, and of gradients that
+    /// wait on the drive (written, then read).
+    std::uint64_t update_read_bytes = 0;
+    std::uint64_t update_written_bytes = 0;
+    std::uint64_t weight_read_bytes = 0;
+    std::uint64_t gradient_bytes = 0;
+    std::uint64_t to_device_bytes = 0;
+    std::uint64_t to_host_bytes = 0;
+    std::uint64_t dram_bytes = 0;
+
+    [[nodiscard]] StepDemand demand() const noexcept;
+};
+
+/// Passes are taken to scale with the tokens of a step.
+[[nodiscard]] StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run);
+
+}  // namespace spillway::engine
