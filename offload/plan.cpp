@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "offload/detail/memory_ledger.h"
+#include "offload/detail/spread_order.h"
 #include "offload/detail/tile_store.h"
 #include "offload/detail/unit_cache.h"
 
@@ -218,13 +219,12 @@ void Planner::set_all(Resident kind, bool resident) {
     residency(kind).assign(plan_.chunks, static_cast<std::uint8_t>(resident));
 }
 
-/// Keeps as many chunks of `kind` as `bytes` hold, from the first on: the ones the next forward
-/// needs first.
+/// Keeps as many chunks of `kind` as `bytes` hold.
 void Planner::fill_partly(Resident kind, std::size_t bytes) {
     // An arena has gaps and is rounded up to whole huge pages; keep that much aside.
     bytes -=
         std::min(bytes, nvme::HugePageArena::page_bytes + plan_.planes.size() * plane_gap_bytes);
-    for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
+    for (const auto chunk : detail::spread_order(plan_.chunks)) {
         const auto chunk_bytes = static_cast<std::size_t>(plan_.chunk_range(chunk, tiles_).size()) *
                                  resident_tile_bytes(kind);
         if (residency(kind)[chunk] != 0 || chunk_bytes > bytes)

@@ -10,6 +10,7 @@
 
 #include "offload/commit_table.h"
 #include "offload/detail/memory_ledger.h"
+#include "offload/detail/spread_order.h"
 #include "offload/detail/tile_store.h"
 
 namespace spillway::offload {
@@ -141,10 +142,11 @@ class TensorPlanner {
         return true;
     }
 
-    /// From the first chunk on.
+    /// Chunks spread evenly over the order, so that the drive has work during the whole update:
+    /// were they the first ones, it would rest while those are updated.
     void keep(std::size_t bytes) {
         auto& update = plan_.update;
-        for (std::uint64_t chunk = 0; chunk < update.chunks; ++chunk) {
+        for (const auto chunk : detail::spread_order(update.chunks)) {
             for (const auto plane : update.planes_of(chunk)) {
                 const auto needed = chunk_plane_bytes(chunk, plane);
                 if (needed > bytes)
