@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "nvme/io_backend.h"
 
+#include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -76,7 +78,21 @@ std::string refusal_of() {
     }
 }
 
+/// In the order of BackendKind.
+constexpr std::array<std::string_view, 4> names{"auto", "io_uring", "libaio", "threads"};
+
 }  // namespace
+
+std::span<const std::string_view> backend_names() noexcept {
+    return names;
+}
+
+std::optional<BackendKind> backend_kind(std::string_view name) noexcept {
+    const auto found = std::ranges::find(names, name);
+    if (found == names.end())
+        return std::nullopt;
+    return static_cast<BackendKind>(found - names.begin());
+}
 
 std::unique_ptr<IoBackend> make_backend(BackendKind kind, std::size_t depth) {
     if (depth == 0)

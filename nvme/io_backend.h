@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,6 +71,11 @@ class IoBackend {
 
 /// What a user can ask for by name.
 enum class BackendKind { automatic, io_uring, libaio, threads };
+
+/// The names of the kinds: "auto", "io_uring", "libaio", "threads".
+[[nodiscard]] std::span<const std::string_view> backend_names() noexcept;
+/// None: `name` is none of these.
+[[nodiscard]] std::optional<BackendKind> backend_kind(std::string_view name) noexcept;
 
 /// `automatic`: io_uring where the kernel allows it (not under many container profiles), else
 /// libaio where its library is installed, else threads. A kind asked for by name that does not work

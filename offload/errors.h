@@ -26,4 +26,10 @@ class FolderRefused : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+/// begin_step() met its stop token before the step had begun.
+class StepStopped : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
 }  // namespace spillway::offload

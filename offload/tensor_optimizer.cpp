@@ -19,6 +19,12 @@ TensorOptimizer::TensorOptimizer(std::vector<Parameter> parameters,
     : impl_(std::make_unique<Impl>(std::move(parameters), std::move(groups), std::move(options))) {}
 TensorOptimizer::~TensorOptimizer() = default;
 
+void TensorOptimizer::check_room(const std::vector<Parameter>& parameters,
+                                 const std::vector<cpu_optim::HyperParameters>& groups,
+                                 TensorOptimizerOptions options) {
+    Impl::check_room(parameters, groups, std::move(options));
+}
+
 std::span<const Parameter> TensorOptimizer::parameters() const noexcept {
     return impl_->parameters();
 }
@@ -37,8 +43,8 @@ void TensorOptimizer::give_gradient(TensorId tensor, Gradient gradient) {
 void TensorOptimizer::discard_gradients() {
     impl_->discard_gradients();
 }
-StepReport TensorOptimizer::begin_step(const StepRule& rule) {
-    return impl_->begin_step(rule);
+StepReport TensorOptimizer::begin_step(const StepRule& rule, const std::stop_token& stop) {
+    return impl_->begin_step(rule, stop);
 }
 void TensorOptimizer::begin_streamed_step(double gradient_scale) {
     impl_->begin_streamed_step(gradient_scale);

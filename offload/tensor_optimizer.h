@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -126,6 +127,11 @@ class TensorOptimizer {
     /// disk), FolderRefused (out).
     TensorOptimizer(std::vector<Parameter> parameters,
                     std::vector<cpu_optim::HyperParameters> groups, TensorOptimizerOptions options);
+    /// Makes nothing, and throws what the constructor would for want of memory or of room on the
+    /// drive, or of groups and options. Of parameters only name, shape and type are looked at.
+    static void check_room(const std::vector<Parameter>& parameters,
+                           const std::vector<cpu_optim::HyperParameters>& groups,
+                           TensorOptimizerOptions options);
     ~TensorOptimizer();
     TensorOptimizer(const TensorOptimizer&) = delete;
     TensorOptimizer& operator=(const TensorOptimizer&) = delete;
@@ -146,8 +152,9 @@ class TensorOptimizer {
     void discard_gradients();
 
     /// Returns once norm and finiteness are known (if the rule asks for them), with the update
-    /// under way.
-    StepReport begin_step(const StepRule& rule);
+    /// under way. `stop`, asked from another thread, ends it while it looks at the gradients:
+    /// StepStopped within a tenth of a second or so, nothing has changed, the gradients are kept.
+    StepReport begin_step(const StepRule& rule, const std::stop_token& stop = {});
     /// Gradients are not known yet, so neither norm nor finiteness can be asked for.
     void begin_streamed_step(double gradient_scale);
     /// No more gradients come for the streamed step.

@@ -6,20 +6,19 @@
 
 namespace spillway::engine {
 
+std::vector<std::string> backend_choices() {
+    const auto names = nvme::backend_names();
+    return {names.begin(), names.end()};
+}
+
 void add_backend_option(OptionSet& options, std::string& into) {
-    options.add_choice({"io-backend", "NAME", "how files are read", "auto"},
-                       {"auto", "io_uring", "libaio", "threads"}, into);
+    options.add_choice({"io-backend", "NAME", "how files are read", "auto"}, backend_choices(),
+                       into);
 }
 
 nvme::BackendKind backend_kind(const std::string& name) {
-    if (name == "auto")
-        return nvme::BackendKind::automatic;
-    if (name == "io_uring")
-        return nvme::BackendKind::io_uring;
-    if (name == "libaio")
-        return nvme::BackendKind::libaio;
-    if (name == "threads")
-        return nvme::BackendKind::threads;
+    if (const auto kind = nvme::backend_kind(name))
+        return *kind;
     throw std::invalid_argument("\"" + name + "\" is no I/O backend");
 }
 

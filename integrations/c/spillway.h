@@ -71,7 +71,7 @@ spillway_status spillway_find_tensor(const spillway_optimizer* optimizer, const 
                                      uint32_t* tensor);
 // Planes of fp32 state per parameter: 0 to 3.
 spillway_status spillway_state_planes(const spillway_optimizer* optimizer, uint64_t* planes);
-// "io_uring" or "threads".
+// "io_uring", "libaio" or "threads".
 spillway_status spillway_io_backend_name(const spillway_optimizer* optimizer, const char** name);
 spillway_status spillway_get_statistics(const spillway_optimizer* optimizer,
                                         spillway_statistics* statistics);

@@ -68,7 +68,12 @@ enum {
 };
 
 typedef int32_t spillway_io_backend;
-enum { SPILLWAY_IO_AUTO = 0, SPILLWAY_IO_URING = 1, SPILLWAY_IO_THREADS = 2 };
+enum {
+    SPILLWAY_IO_AUTO = 0,
+    SPILLWAY_IO_URING = 1,
+    SPILLWAY_IO_THREADS = 2,
+    SPILLWAY_IO_LIBAIO = 3  // its library is loaded when it is asked for
+};
 
 typedef int32_t spillway_export_type;
 enum { SPILLWAY_EXPORT_FP32 = 0, SPILLWAY_EXPORT_BF16 = 1 };
@@ -92,7 +97,7 @@ typedef struct spillway_group {
     spillway_optimizer_kind optimizer;
     int32_t amsgrad;   // flag; Adam, AdamW
     int32_t maximise;  // flag; all
-    int32_t nesterov;  // flag; SGD
+    int32_t nesterov;  // flag; SGD; Adam, AdamW: NAdam, not with amsgrad
     int32_t centred;   // flag; RMSprop
     int32_t reserved;  // 0
     double learning_rate;
@@ -105,6 +110,7 @@ typedef struct spillway_group {
     double learning_rate_decay;        // Adagrad
     double initial_accumulator_value;  // Adagrad
     double alpha;                      // RMSprop
+    double momentum_decay;             // Adam, AdamW with nesterov; added to version 1
 } spillway_group;
 
 typedef struct spillway_options {

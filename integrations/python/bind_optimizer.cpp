@@ -2,19 +2,14 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <new>
 #include <stdexcept>
 
 #include <fmt/format.h>
-#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include "cpu_optim/isa.h"
-#include "engine/train/machine_memory.h"
 #include "integrations/python/bound_optimizer.h"
 
 namespace spillway::integrations {
@@ -45,100 +40,20 @@ Value choose(const std::array<Choice<Value>, count>& choices, std::string_view w
         fmt::format("{} is \"{}\", it must be one of {}", what, name, accepted));
 }
 
-constexpr std::array<Choice<nvme::BackendKind>, 3> backends{{
-    {"auto", nvme::BackendKind::automatic},
-    {"io_uring", nvme::BackendKind::io_uring},
-    {"threads", nvme::BackendKind::threads},
-}};
-
 constexpr std::array<Choice<offload::NonfiniteRule>, 3> nonfinite_rules{{
     {"propagate", offload::NonfiniteRule::propagate},
     {"skip", offload::NonfiniteRule::skip},
     {"stop", offload::NonfiniteRule::stop},
 }};
 
-void construct(nb::pointer_and_handle<BoundOptimizer> self, nb::handle live,
-               nb::iterable parameters, std::string_view optimizer, nb::iterable groups,
-               offload::TensorOptimizerOptions options) {
-    new (self.p) BoundOptimizer(parameters, optimizer, groups, std::move(options));
-    live.attr("add")(self.h);
-}
-
-/// Optimizers that live when the interpreter ends finish what they do, whether or not anything
-/// still deletes them.
-nb::object drained_at_exit() {
-    nb::object live = nb::module_::import_("weakref").attr("WeakSet")();
-    const auto drain = nb::cpp_function([live] {
-        for (const nb::handle optimizer : nb::list(live))
-            nb::cast<BoundOptimizer&>(optimizer).drain();
-    });
-    nb::module_::import_("atexit").attr("register")(drain);
-    return live;
-}
-
-void bind_construction(OptimizerClass& optimizer) {
-    optimizer.def(
-        "__init__",
-        [live = drained_at_exit()](
-            nb::pointer_and_handle<BoundOptimizer> self, nb::iterable parameters,
-            std::string_view kind, nb::iterable groups, std::size_t host_bytes,
-            const std::filesystem::path& nvme, const std::filesystem::path& out,
-            std::size_t chunk_bytes, std::size_t threads, std::string_view isa,
-            std::string_view io_backend, std::string client_settings) {
-            offload::TensorOptimizerOptions options;
-            options.host_bytes = host_bytes;
-            options.nvme = nvme;
-            options.out = out;
-            options.chunk_bytes = chunk_bytes;
-            options.threads = threads == 0 ? engine::usable_processors() : threads;
-            options.isa = cpu_optim::parse_isa(isa);
-            options.io_backend = choose(backends, "io_backend", io_backend);
-            options.client_settings = std::move(client_settings);
-            construct(self, live, parameters, kind, groups, std::move(options));
-        },
-        "parameters"_a, "optimizer"_a, "groups"_a, nb::kw_only(), "host_bytes"_a, "nvme"_a = "",
-        "out"_a = "", "chunk_bytes"_a = 0, "threads"_a = 0, "isa"_a = "auto",
-        "io_backend"_a = "auto", "client_settings"_a = "{}",
-        nb::sig(
-            "def __init__(self, parameters: collections.abc.Iterable[tuple[str, object, int]], "
-            "optimizer: str, groups: collections.abc.Iterable[dict[str, typing.Any]], "
-            "*, host_bytes: int, nvme: str | os.PathLike[str] = '', "
-            "out: str | os.PathLike[str] = '', chunk_bytes: int = 0, threads: int = 0, "
-            "isa: str = 'auto', io_backend: str = 'auto', client_settings: str = '{}') -> None"),
-        R"(Takes the parameters where they lie; reserves host memory, and the drive's, at once.
-
-Args:
-    parameters: (name, array, group) each, names distinct. The arrays, float32 or bfloat16, writable,
-        of any shape, are updated in place and kept alive. ``group`` is an index into ``groups``.
-    optimizer: "adam" (AdamW too), "sgd", "adagrad", "lion" or "rmsprop".
-    groups: a dict for each group; fields that are left out take their defaults. Numbers, or where
-        so marked booleans:
-        adam: learning_rate 1e-3, beta1 0.9, beta2 0.999, epsilon 1e-8, weight_decay 0.01, decay
-        "decoupled" or "l2", amsgrad (boolean); sgd: learning_rate 1e-3, momentum, dampening,
-        weight_decay, nesterov (boolean); adagrad: learning_rate 1e-2, learning_rate_decay,
-        weight_decay, initial_accumulator_value, epsilon 1e-10; lion: learning_rate 1e-4, beta1 0.9,
-        beta2 0.99, weight_decay; rmsprop: learning_rate 1e-2, alpha 0.99, epsilon 1e-8,
-        weight_decay, momentum, centred (boolean); all: maximise (boolean).
-    host_bytes: host memory for state and staging together, in bytes. See available_host_bytes().
-    nvme: a folder on a drive for the state that does not fit; empty: all must fit host_bytes.
-    out: a folder for commits; empty: none can be made.
-    chunk_bytes: of an fp32 plane of a chunk, a multiple of 64 KiB; 0: chosen here.
-    threads: of the update; 0: as many as this process may run on.
-    isa: "auto" or one of isas(). Every one gives the same bits.
-    io_backend: "auto", "io_uring" or "threads".
-    client_settings: a JSON object, kept with the commits.
-
-Raises:
-    ValueError: a parameter, group or option is not as above; the text names it.
-    Refused: host memory or the drive is too small, or the folder ``out`` cannot be used.
-    OSError: a folder or file cannot be opened.)");
+void bind_settings(OptimizerClass& optimizer) {
     optimizer.def_prop_ro(
         "state_planes", &BoundOptimizer::state_planes,
         "float32 values of state per element, 0 to 3: adam m, v (and with amsgrad "
         "the largest v); sgd the momentum buffer; adagrad the sum of squares; "
         "lion m; rmsprop mean of squares, momentum buffer, mean.");
     optimizer.def_prop_ro("io_backend", &BoundOptimizer::io_backend,
-                          "How files are read and written: \"io_uring\" or \"threads\".");
+                          "How files are read and written, one of io_backends().");
     optimizer.def("set_group", &BoundOptimizer::set_group, "group"_a, "hyper"_a,
                   nb::sig("def set_group(self, group: int, hyper: dict[str, typing.Any]) "
                           "-> None"),
@@ -190,6 +105,9 @@ Args:
     nonfinite: what an infinity or NaN in a gradient does: "propagate" it into the weights, "skip" the
         step, or "stop" with NonfiniteGradient.
 
+Ctrl-C while it looks at the gradients raises KeyboardInterrupt: the step is not begun, and the gradients
+given are kept. Had it just begun, the next wait() raises.
+
 Returns:
     What is known of the step; norm and nonfinite only if max_norm or nonfinite needed them.
 
@@ -226,7 +144,9 @@ void bind_commits(OptimizerClass& optimizer) {
         },
         nb::sig("def recover(self) -> tuple[int, str] | None"),
         "Loads the newest commit of ``out``: state, counters, and the values of all parameters. "
-        "Returns its (iteration, client_state), or None if there is none. Before the first step.");
+        "Returns its (iteration, client_state), or None if there is none. Before the first step. "
+        "Ctrl-C raises KeyboardInterrupt and does no harm: the recovery goes on, later calls wait "
+        "for it, and another recover() returns its result.");
     optimizer.def(
         "commit", &BoundOptimizer::commit, "iteration"_a = 0, "client_state"_a = "",
         R"(Makes everything as it is after the step begun last durable in ``out``, and waits for it.
@@ -283,7 +203,7 @@ void bind_state(OptimizerClass& optimizer) {
                   nb::sig("def write_state(self, tensor: int, plane: int, first: int, "
                           "values: object) -> None"),
                   "Replaces elements ``first`` on of one state plane by float32 ``values``. Waits "
-                  "for the update.");
+                  "for the update. Ctrl-C may leave a part of them replaced.");
     optimizer.def(
         "state_view",
         [](nb::pointer_and_handle<BoundOptimizer> self, TensorId tensor,
@@ -360,6 +280,7 @@ Arrays of any framework pass by DLPack or the buffer protocol, without copies: o
 
 An object works in the process that made it: in a forked child every call is a RuntimeError.)");
     bind_construction(optimizer);
+    bind_settings(optimizer);
     bind_gradients(optimizer);
     bind_steps(optimizer);
     bind_commits(optimizer);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <stdexcept>
+#include <stop_token>
 #include <thread>
 
 #include <fmt/format.h>
@@ -17,8 +18,8 @@ namespace {
 namespace nb = nanobind;
 using offload::TensorId;
 
-/// How long Ctrl-C may go unseen.
-constexpr std::chrono::milliseconds signal_interval{100};
+/// Fewer elements are looked at within the interval by any machine.
+constexpr std::uint64_t elements_worth_watching = std::uint64_t{1} << 24;
 
 cpu_optim::GradientType gradient_type(ElementType type) {
     switch (type) {
@@ -35,59 +36,34 @@ offload::Gradient gradient_of(const HostArray& array) {
     return {array.data, gradient_type(array.type)};
 }
 
-std::span<float> floats(const HostArray& array) {
-    return {static_cast<float*>(array.data), array.elements};
-}
-
-std::span<std::int16_t> int16s(const HostArray& array) {
-    return {static_cast<std::int16_t*>(array.data), array.elements};
-}
-
-HostArray plane_array(nb::handle array, ArrayAccess access, ElementType type) {
-    return host_array(array, access, {type}, access == ArrayAccess::write ? "out" : "values");
-}
-
 HostArray parameter_array(nb::handle array, const std::string& name) {
     return host_array(array, ArrayAccess::write, {ElementType::fp32, ElementType::bf16},
                       fmt::format("parameter '{}'", name));
-}
-
-std::vector<cpu_optim::HyperParameters> make_groups(std::string_view optimizer,
-                                                    nb::iterable groups) {
-    std::vector<cpu_optim::HyperParameters> result;
-    const auto defaults = default_hyper(optimizer);
-    for (const nb::handle group : groups) {
-        const auto what = fmt::format("groups[{}]", result.size());
-        if (!nb::isinstance<nb::dict>(group))
-            throw nb::type_error(
-                fmt::format("{} is {}, it must be a dict", what, nb::repr(group).c_str()).c_str());
-        result.push_back(with_fields(defaults, nb::cast<nb::dict>(group), what));
-    }
-    return result;
 }
 
 }  // namespace
 
 // ---------------------------------------------------------------- beginning and end
 
-BoundOptimizer::BoundOptimizer(nb::iterable parameters, std::string_view optimizer,
-                               nb::iterable groups, offload::TensorOptimizerOptions options)
-    : process_(::getpid()), groups_(make_groups(optimizer, groups)) {
+BoundOptimizer::BoundOptimizer(OptimizerMaker& maker, nb::iterable parameters,
+                               std::string_view optimizer, nb::iterable groups,
+                               offload::TensorOptimizerOptions options)
+    : process_(::getpid()), groups_(hyper_of_groups(optimizer, groups)) {
     auto taken = take_parameters(parameters);
     given_.resize(taken.size());
     in_step_.resize(taken.size());
-    const nb::gil_scoped_release no_gil;
-    optimizer_ =
-        std::make_unique<offload::TensorOptimizer>(std::move(taken), groups_, std::move(options));
+    optimizer_ = maker.make(std::move(taken), groups_, std::move(options));
 }
 
 BoundOptimizer::~BoundOptimizer() {
     if (::getpid() != process_) {
         // The threads it would join are the parent's, the locks are as they were when it forked.
         static_cast<void>(optimizer_.release());
+        static_cast<void>(std::make_unique<decltype(recovery_)>(std::move(recovery_)).release());
         return;
     }
     const GilReleased no_gil(*this);
+    recovery_ = {};
     optimizer_.reset();
 }
 
@@ -242,7 +218,7 @@ void BoundOptimizer::discard_gradients() {
 
 offload::StepReport BoundOptimizer::begin_step(const offload::StepRule& rule) {
     try {
-        auto report = when_idle([&](auto& optimizer) { return optimizer.begin_step(rule); });
+        auto report = begin_watched_step(rule);
         in_step_.swap(given_);
         given_.assign(given_.size(), {});
         if (!report.applied)
@@ -250,6 +226,43 @@ offload::StepReport BoundOptimizer::begin_step(const offload::StepRule& rule) {
         return report;
     } catch (const offload::NonfiniteGradient&) {
         given_.assign(given_.size(), {});
+        throw;
+    }
+}
+
+/// Looking at the gradients may take long, and only a thread of its own leaves this one free.
+offload::StepReport BoundOptimizer::begin_watched_step(const offload::StepRule& rule) {
+    std::uint64_t elements = 0;
+    for (std::size_t tensor = 0; tensor < given_.size(); ++tensor)
+        elements += given_[tensor].is_valid() ? parameters_[tensor].elements : 0;
+    if (elements < elements_worth_watching)
+        return when_idle([&](auto& optimizer) { return optimizer.begin_step(rule); });
+    if (gradients_ == Gradients::of_next_step)
+        wait();
+    check_process();
+    std::stop_source stop;
+    auto step = std::async(std::launch::async, [this, &rule, stopped = stop.get_token()] {
+        const std::lock_guard one_at_a_time(calls_);
+        return optimizer_->begin_step(rule, stopped);
+    });
+    try {
+        watch(step);
+        return step.get();
+    } catch (nb::python_error& interrupt) {
+        stop.request_stop();
+        {
+            const GilReleased no_gil(*this);
+            step.wait();
+        }
+        try {
+            auto report = step.get();
+            interrupt_.emplace(std::move(interrupt));
+            return report;
+        } catch (const offload::StepStopped&) {
+        } catch (...) {
+            interrupt_.emplace(std::move(interrupt));
+            throw;
+        }
         throw;
     }
 }
@@ -268,17 +281,17 @@ void BoundOptimizer::end_gradients() {
 void BoundOptimizer::wait_for(TensorId tensor) {
     check_process();
     check_tensor(tensor);
-    while (!without_gil(
-        [&](auto& optimizer) { return optimizer.wait_for(tensor, signal_interval); }))
-        if (PyErr_CheckSignals() != 0)
-            throw nb::python_error();
+    while (
+        !without_gil([&](auto& optimizer) { return optimizer.wait_for(tensor, signal_interval); }))
+        check_signals();
     in_step_[tensor] = {};
 }
 
 void BoundOptimizer::wait() {
+    if (interrupt_)
+        throw *std::exchange(interrupt_, std::nullopt);
     while (!without_gil([](auto& optimizer) { return optimizer.wait(signal_interval); }))
-        if (PyErr_CheckSignals() != 0)
-            throw nb::python_error();
+        check_signals();
     in_step_.assign(in_step_.size(), {});
 }
 
@@ -305,67 +318,21 @@ void BoundOptimizer::drain() {
 // ---------------------------------------------------------------- commits
 
 std::optional<offload::TensorCommit> BoundOptimizer::recover() {
-    return when_idle([](auto& optimizer) { return optimizer.recover(); });
+    if (!recovery_.valid()) {
+        wait();
+        recovery_ = std::async(std::launch::async, [this] {
+            const std::lock_guard one_at_a_time(calls_);
+            return optimizer_->recover();
+        });
+    }
+    watch(recovery_);
+    return std::exchange(recovery_, {}).get();
 }
 
 void BoundOptimizer::commit(std::uint64_t iteration, std::string client_state) {
     const offload::TensorCommit note{iteration, std::move(client_state)};
     when_idle([&](auto& optimizer) { optimizer.begin_commit(note); });
     wait();
-}
-
-// ---------------------------------------------------------------- state
-
-std::uint64_t BoundOptimizer::steps(TensorId tensor) {
-    check_tensor(tensor);
-    return when_idle([&](auto& optimizer) { return optimizer.steps(tensor); });
-}
-
-void BoundOptimizer::set_steps(TensorId tensor, std::uint64_t steps) {
-    check_tensor(tensor);
-    when_idle([&](auto& optimizer) { optimizer.set_steps(tensor, steps); });
-}
-
-void BoundOptimizer::read_state(TensorId tensor, std::size_t plane, std::uint64_t first,
-                                nb::handle out) {
-    check_tensor(tensor);
-    const auto array = plane_array(out, ArrayAccess::write, ElementType::fp32);
-    when_idle([&](auto& optimizer) { optimizer.read_state(tensor, plane, first, floats(array)); });
-}
-
-void BoundOptimizer::write_state(TensorId tensor, std::size_t plane, std::uint64_t first,
-                                 nb::handle values) {
-    check_tensor(tensor);
-    const auto array = plane_array(values, ArrayAccess::read, ElementType::fp32);
-    when_idle([&](auto& optimizer) { optimizer.write_state(tensor, plane, first, floats(array)); });
-}
-
-std::span<float> BoundOptimizer::state_view(TensorId tensor, std::size_t plane) {
-    check_tensor(tensor);
-    return when_idle([&](auto& optimizer) { return optimizer.state_view(tensor, plane); });
-}
-
-void BoundOptimizer::read_masters(TensorId tensor, std::uint64_t first, nb::handle out) {
-    check_tensor(tensor);
-    const auto array = plane_array(out, ArrayAccess::write, ElementType::fp32);
-    when_idle([&](auto& optimizer) { optimizer.read_masters(tensor, first, floats(array)); });
-}
-
-void BoundOptimizer::reset_residue(TensorId tensor) {
-    check_tensor(tensor);
-    when_idle([&](auto& optimizer) { optimizer.reset_residue(tensor); });
-}
-
-void BoundOptimizer::read_residue(TensorId tensor, std::uint64_t first, nb::handle out) {
-    check_tensor(tensor);
-    const auto array = plane_array(out, ArrayAccess::write, ElementType::int16);
-    when_idle([&](auto& optimizer) { optimizer.read_residue(tensor, first, int16s(array)); });
-}
-
-void BoundOptimizer::write_residue(TensorId tensor, std::uint64_t first, nb::handle values) {
-    check_tensor(tensor);
-    const auto array = plane_array(values, ArrayAccess::read, ElementType::int16);
-    when_idle([&](auto& optimizer) { optimizer.write_residue(tensor, first, int16s(array)); });
 }
 
 offload::TensorOptimizerStatistics BoundOptimizer::statistics() {

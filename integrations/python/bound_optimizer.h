@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,12 +16,14 @@
 #include <sys/types.h>
 
 #include "integrations/python/host_array.h"
+#include "integrations/python/optimizer_maker.h"
 #include "offload/tensor_optimizer.h"
 
 namespace spillway::integrations {
 
 /// offload::TensorOptimizer as Python meets it: arrays are checked and kept alive as long as they
-/// may be read or written, calls that may take long release the GIL, waiting stops on Ctrl-C.
+/// may be read or written; calls that may take long release the GIL and look for signals ten times
+/// a second: nanobind::python_error when a handler raises (Ctrl-C).
 ///
 /// Every member is called with the GIL held. Calls of several Python threads take turns;
 /// give_gradient() and give_gradients() go beside them. In a forked child every call is a
@@ -29,7 +32,7 @@ class BoundOptimizer {
   public:
     /// `parameters`: (name, array, group) each. `groups`: a dict each. Errors as of the classes
     /// used, with nanobind::type_error for Python types.
-    BoundOptimizer(nanobind::iterable parameters, std::string_view optimizer,
+    BoundOptimizer(OptimizerMaker& maker, nanobind::iterable parameters, std::string_view optimizer,
                    nanobind::iterable groups, offload::TensorOptimizerOptions options);
     ~BoundOptimizer();
     BoundOptimizer(const BoundOptimizer&) = delete;
@@ -47,12 +50,13 @@ class BoundOptimizer {
     void give_gradients(const std::vector<offload::TensorId>& tensors, nanobind::list arrays);
     void discard_gradients();
 
+    /// When a handler raises the step is not begun and the gradients are kept; if it had begun in
+    /// that moment, the next wait() raises instead.
     offload::StepReport begin_step(const offload::StepRule& rule);
     void begin_streamed_step(double gradient_scale);
     void end_gradients();
     void wait_for(offload::TensorId tensor);
-    /// nanobind::python_error when a signal's handler raises, here and in every call that waits for
-    /// the update but wait_for(); the update goes on.
+    /// When a handler raises, here and in every call that waits for the update, the update goes on.
     void wait();
     /// Before the interpreter ends: an update in flight would meet a process being taken down, and
     /// a thread that wants the GIL back would be killed inside C++. Later calls keep the GIL. Waits
@@ -60,6 +64,8 @@ class BoundOptimizer {
     /// nanobind::python_error.
     void drain();
 
+    /// When a handler raises the recovery goes on; later calls wait for it, and the next recover()
+    /// gives its result.
     [[nodiscard]] std::optional<offload::TensorCommit> recover();
     void commit(std::uint64_t iteration, std::string client_state);
 
@@ -104,10 +110,24 @@ class BoundOptimizer {
     template <typename Call>
     auto without_gil(Call&& call) {
         check_process();
-        const GilReleased no_gil(*this);
-        const std::lock_guard one_at_a_time(calls_);
-        return std::forward<Call>(call)(*optimizer_);
+        for (;; check_signals()) {
+            const GilReleased no_gil(*this);
+            const std::unique_lock one_at_a_time(calls_, signal_interval);
+            if (one_at_a_time)
+                return call(*optimizer_);
+        }
     }
+
+    /// Until `result` is there.
+    template <typename Result>
+    void watch(const std::future<Result>& result) {
+        for (;; check_signals()) {
+            const GilReleased no_gil(*this);
+            if (result.wait_for(signal_interval) == std::future_status::ready)
+                return;
+        }
+    }
+    offload::StepReport begin_watched_step(const offload::StepRule& rule);
 
     /// The same after the update and commit under way.
     template <typename Call>
@@ -126,9 +146,14 @@ class BoundOptimizer {
     Gradients gradients_ = Gradients::of_next_step;
     bool ending_ = false;                ///< the interpreter is
     std::size_t calls_without_gil_ = 0;  ///< under way, of all threads
-    std::mutex calls_;                   ///< never waited for with the GIL held
+    std::timed_mutex calls_;             ///< never waited for with the GIL held
     std::unique_ptr<offload::TensorOptimizer> optimizer_;
+    std::future<std::optional<offload::TensorCommit>> recovery_;  ///< under way, or not asked for
+    std::optional<nanobind::python_error> interrupt_;             ///< for the next wait()
 };
+
+/// Declares the constructor and what belongs to it.
+void bind_construction(nanobind::class_<BoundOptimizer>& optimizer);
 
 /// Declares spillway._core.TensorOptimizer and StepReport.
 void bind_optimizer(nanobind::module_& module);

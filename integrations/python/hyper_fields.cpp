@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "integrations/hyper_field_names.h"
+
 namespace spillway::integrations {
 namespace {
 
@@ -24,44 +26,16 @@ struct Field {
     Slot slot;
 };
 
-std::vector<Field> fields_of(AdamHyperParameters& h) {
-    return {{"learning_rate", &h.learning_rate},
-            {"beta1", &h.beta1},
-            {"beta2", &h.beta2},
-            {"epsilon", &h.epsilon},
-            {"weight_decay", &h.weight_decay},
-            {"decay", &h.decay},
-            {"amsgrad", &h.amsgrad},
-            {"maximise", &h.objective}};
-}
-
-std::vector<Field> fields_of(SgdHyperParameters& h) {
-    return {{"learning_rate", &h.learning_rate}, {"momentum", &h.momentum},
-            {"dampening", &h.dampening},         {"weight_decay", &h.weight_decay},
-            {"nesterov", &h.nesterov},           {"maximise", &h.objective}};
-}
-
-std::vector<Field> fields_of(AdagradHyperParameters& h) {
-    return {{"learning_rate", &h.learning_rate},
-            {"learning_rate_decay", &h.learning_rate_decay},
-            {"weight_decay", &h.weight_decay},
-            {"initial_accumulator_value", &h.initial_accumulator_value},
-            {"epsilon", &h.epsilon},
-            {"maximise", &h.objective}};
-}
-
-std::vector<Field> fields_of(LionHyperParameters& h) {
-    return {{"learning_rate", &h.learning_rate},
-            {"beta1", &h.beta1},
-            {"beta2", &h.beta2},
-            {"weight_decay", &h.weight_decay},
-            {"maximise", &h.objective}};
-}
-
-std::vector<Field> fields_of(RmspropHyperParameters& h) {
-    return {{"learning_rate", &h.learning_rate}, {"alpha", &h.alpha},       {"epsilon", &h.epsilon},
-            {"weight_decay", &h.weight_decay},   {"momentum", &h.momentum}, {"centred", &h.centred},
-            {"maximise", &h.objective}};
+std::vector<Field> fields_of(HyperParameters& hyper) {
+    std::vector<Field> fields;
+    std::visit(
+        [&](auto& kind) {
+            for_each_field(kind, [&](std::string_view name, auto& slot) {
+                fields.push_back({name, &slot});
+            });
+        },
+        hyper);
+    return fields;
 }
 
 std::string shown(nb::handle value) {
@@ -133,17 +107,30 @@ HyperParameters default_hyper(std::string_view optimizer) {
     if (optimizer == "rmsprop")
         return RmspropHyperParameters{};
     throw std::invalid_argument(
-        fmt::format("\"{}\" is no optimizer: accepted are \"adam\" (AdamW too), \"sgd\", "
+        fmt::format("\"{}\" is no optimizer: accepted are \"adam\" (AdamW and NAdam too), \"sgd\", "
                     "\"adagrad\", \"lion\" and \"rmsprop\"",
                     optimizer));
 }
 
 HyperParameters with_fields(HyperParameters hyper, nb::dict given, std::string_view what) {
     const auto optimizer = optimizer_name(hyper);
-    const auto fields = std::visit([](auto& kind) { return fields_of(kind); }, hyper);
+    const auto fields = fields_of(hyper);
     for (const auto& [key, value] : given)
         set_field(fields, optimizer, key, value, what);
     return hyper;
+}
+
+std::vector<HyperParameters> hyper_of_groups(std::string_view optimizer, nb::iterable groups) {
+    std::vector<HyperParameters> result;
+    const auto defaults = default_hyper(optimizer);
+    for (const nb::handle group : groups) {
+        const auto what = fmt::format("groups[{}]", result.size());
+        if (!nb::isinstance<nb::dict>(group))
+            throw nb::type_error(
+                fmt::format("{} is {}, it must be a dict", what, nb::repr(group).c_str()).c_str());
+        result.push_back(with_fields(defaults, nb::cast<nb::dict>(group), what));
+    }
+    return result;
 }
 
 }  // namespace spillway::integrations

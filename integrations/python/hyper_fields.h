@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 
@@ -11,7 +12,7 @@
 
 namespace spillway::integrations {
 
-/// The defaults of "adam" (AdamW too), "sgd", "adagrad", "lion" or "rmsprop". Throws
+/// The defaults of "adam" (AdamW and NAdam too), "sgd", "adagrad", "lion" or "rmsprop". Throws
 /// std::invalid_argument naming the value and what is accepted.
 [[nodiscard]] cpu_optim::HyperParameters default_hyper(std::string_view optimizer);
 
@@ -21,5 +22,9 @@ namespace spillway::integrations {
 /// ranges of numbers are checked by cpu_optim::check().
 [[nodiscard]] cpu_optim::HyperParameters with_fields(cpu_optim::HyperParameters hyper,
                                                      nanobind::dict fields, std::string_view what);
+
+/// A dict for each group: with_fields() of the defaults.
+[[nodiscard]] std::vector<cpu_optim::HyperParameters> hyper_of_groups(std::string_view optimizer,
+                                                                      nanobind::iterable groups);
 
 }  // namespace spillway::integrations

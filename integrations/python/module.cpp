@@ -12,10 +12,12 @@
 #include <nanobind/stl/vector.h>
 
 #include "cpu_optim/isa.h"
+#include "cpu_optim/nadam_momentum.h"
 #include "engine/cli/units.h"
 #include "engine/train/machine_memory.h"
 #include "integrations/python/bound_optimizer.h"
 #include "integrations/python/errors.h"
+#include "nvme/io_backend.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -25,6 +27,11 @@ namespace {
 std::uint64_t available_host_bytes() {
     const auto available = spillway::engine::available_memory().bytes;
     return available - std::min(available, spillway::engine::memory_margin(available));
+}
+
+std::vector<std::string> io_backends() {
+    const auto names = spillway::nvme::backend_names();
+    return {names.begin(), names.end()};
 }
 
 std::vector<std::string> isas() {
@@ -53,6 +60,11 @@ Raises:
 
 The least of the machine's and the control groups' free memory, less a margin: a tenth, at least
 256 MiB, at most 4 GiB.)");
+    module.def("nadam_momentum_product", &spillway::cpu_optim::nadam_momentum_product, "beta1"_a,
+               "momentum_decay"_a, "step"_a,
+               "The product of NAdam's mu over the steps 1 to ``step``, as the updates take it.");
+    module.def("io_backends", &io_backends,
+               "Names of the ways to read and write files; whether one works here its use tells.");
     module.def(
         "isas", &isas,
         "Instruction sets that the kernels have and this machine supports, narrowest first.");

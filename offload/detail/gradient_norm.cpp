@@ -7,8 +7,14 @@
 #include <cstddef>
 #include <vector>
 
+#include "offload/errors.h"
+
 namespace spillway::offload::detail {
 namespace {
+
+/// 16 Mi elements, between two looks at the stop token: some milliseconds of memory bandwidth, and
+/// with one scalar thread still less than a tenth of a second.
+constexpr std::uint64_t tiles_at_a_time = 1024;
 
 struct TileNorm {
     double squares = 0;
@@ -43,11 +49,16 @@ TileNorm scan_tile(const ElementOrder& order, const StepGradients& gradients, cp
 }  // namespace
 
 GradientNorm gradient_norm(const ElementOrder& order, const StepGradients& gradients,
-                           UpdateThreads& threads) {
+                           UpdateThreads& threads, const std::stop_token& stop) {
     std::vector<TileNorm> tiles(order.tiles());
-    threads.for_each(tiles.size(), [&](std::uint64_t tile) {
-        tiles[tile] = scan_tile(order, gradients, threads.isa(), tile);
-    });
+    for (std::uint64_t first = 0; first < tiles.size(); first += tiles_at_a_time) {
+        if (stop.stop_requested())
+            throw StepStopped("the step was stopped before it began");
+        const auto count = std::min<std::uint64_t>(tiles_at_a_time, tiles.size() - first);
+        threads.for_each(count, [&](std::uint64_t index) {
+            tiles[first + index] = scan_tile(order, gradients, threads.isa(), first + index);
+        });
+    }
     GradientNorm total;
     double squares = 0;
     for (const auto& tile : tiles) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 
 #include "offload/detail/step_gradients.h"
 #include "offload/detail/update_threads.h"
@@ -17,8 +18,9 @@ struct GradientNorm {
 };
 
 /// Of a closed step. Each tensor's part of a tile is scanned in a fixed shape (gradient_scan.h);
-/// parts are added in the global order, in double: the same bits for any number of threads.
+/// parts are added in the global order, in double: the same bits for any number of threads. Throws
+/// StepStopped within a tenth of a second or so of `stop`.
 [[nodiscard]] GradientNorm gradient_norm(const ElementOrder& order, const StepGradients& gradients,
-                                         UpdateThreads& threads);
+                                         UpdateThreads& threads, const std::stop_token& stop);
 
 }  // namespace spillway::offload::detail

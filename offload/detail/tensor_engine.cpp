@@ -32,7 +32,32 @@ void check_disk(const TensorOptimizerOptions& options, std::uint64_t needed_byte
                           "free space there, or use another folder");
 }
 
+TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& parameters,
+                     const std::vector<cpu_optim::HyperParameters>& groups,
+                     TensorOptimizerOptions& options) {
+    if (!options.nvme.empty())
+        options.nvme = check_nvme(options.nvme);
+    if (options.threads == 0)
+        throw std::invalid_argument("threads is 0 and must be at least 1");
+    const auto types = types_of(parameters);
+    return make_tensor_plan(order, types,
+                            {.state_planes = most_state_planes(groups),
+                             .host_bytes = options.host_bytes,
+                             .nvme = options.nvme.empty() ? NvmeTier::absent : NvmeTier::present,
+                             .commits = options.out.empty() ? Commits::never : Commits::possible,
+                             .chunk_bytes = options.chunk_bytes});
+}
+
 }  // namespace
+
+void TensorEngine::check_room(const std::vector<Parameter>& parameters,
+                              const std::vector<cpu_optim::HyperParameters>& groups,
+                              TensorOptimizerOptions options) {
+    check_groups(groups);
+    const ElementOrder order(tensor_specs(parameters));
+    const auto plan = make_plan(order, parameters, groups, options);
+    check_disk(options, plan.update.disk_bytes);
+}
 
 TensorEngine::TensorEngine(std::vector<Parameter> parameters,
                            std::vector<cpu_optim::HyperParameters> groups,
@@ -131,17 +156,7 @@ void TensorEngine::begin_commit(const TensorCommit& note) {
 TensorPlan TensorEngine::checked_plan() {
     check_groups(groups_);
     check_parameters(parameters_, order_, groups_.size());
-    if (!options_.nvme.empty())
-        options_.nvme = check_nvme(options_.nvme);
-    if (options_.threads == 0)
-        throw std::invalid_argument("threads is 0 and must be at least 1");
-    const auto types = types_of(parameters_);
-    return make_tensor_plan(order_, types,
-                            {.state_planes = most_state_planes(groups_),
-                             .host_bytes = options_.host_bytes,
-                             .nvme = options_.nvme.empty() ? NvmeTier::absent : NvmeTier::present,
-                             .commits = options_.out.empty() ? Commits::never : Commits::possible,
-                             .chunk_bytes = options_.chunk_bytes});
+    return make_plan(order_, parameters_, groups_, options_);
 }
 
 std::unique_ptr<nvme::IoBackend> TensorEngine::backend() const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string_view>
 #include <vector>
 
@@ -38,6 +39,10 @@ class TensorEngine {
     TensorEngine(std::vector<Parameter> parameters, std::vector<cpu_optim::HyperParameters> groups,
                  TensorOptimizerOptions options);
 
+    static void check_room(const std::vector<Parameter>& parameters,
+                           const std::vector<cpu_optim::HyperParameters>& groups,
+                           TensorOptimizerOptions options);
+
     ~TensorEngine();
     TensorEngine(const TensorEngine&) = delete;
     TensorEngine& operator=(const TensorEngine&) = delete;
@@ -48,7 +53,7 @@ class TensorEngine {
 
     void give_gradient(TensorId tensor, Gradient gradient);
     void discard_gradients();
-    StepReport begin_step(const StepRule& rule);
+    StepReport begin_step(const StepRule& rule, const std::stop_token& stop);
     void begin_streamed_step(double gradient_scale);
     void end_gradients();
     void wait_for(TensorId tensor);
@@ -93,7 +98,8 @@ class TensorEngine {
     void begin_update(const std::shared_ptr<StepGradients>& gradients, double scale);
 
     /// Norm and finiteness into the report; returns the clip coefficient.
-    double judge(const StepRule& rule, const StepGradients& gradients, StepReport& report);
+    double judge(const StepRule& rule, const StepGradients& gradients, const std::stop_token& stop,
+                 StepReport& report);
     std::shared_ptr<StepGradients> new_gradients();
     std::shared_ptr<StepGradients> current_gradients();
     void replace_gradients();

@@ -64,7 +64,7 @@ void TensorEngine::discard_gradients() {
     current_gradients()->clear();
 }
 
-StepReport TensorEngine::begin_step(const StepRule& rule) {
+StepReport TensorEngine::begin_step(const StepRule& rule, const std::stop_token& stop) {
     check_ready("begin_step");
     check_scale(rule.gradient_scale);
     const bool looks = rule.max_norm.has_value() || rule.nonfinite != NonfiniteRule::propagate;
@@ -73,29 +73,26 @@ StepReport TensorEngine::begin_step(const StepRule& rule) {
             fmt::format("max_norm is {} and must be more than 0", *rule.max_norm));
     wait();
     StepReport report;
-    double scale = rule.gradient_scale;
     const auto gradients = current_gradients();
     gradients->close();
-    if (looks)
-        scale *= judge(rule, *gradients, report);
-    if (report.nonfinite != 0 && rule.nonfinite == NonfiniteRule::stop) {
-        replace_gradients();
-        throw NonfiniteGradient(
-            fmt::format("the gradient of '{}' holds an infinity or a NaN ({} elements of all "
-                        "gradients); the "
-                        "step was not taken",
-                        report.nonfinite_tensor, report.nonfinite));
-    }
-    report.applied = report.nonfinite == 0 || rule.nonfinite != NonfiniteRule::skip;
-    if (report.applied) {
-        try {
+    try {
+        double scale = rule.gradient_scale;
+        if (looks)
+            scale *= judge(rule, *gradients, stop, report);
+        report.applied = report.nonfinite == 0 || rule.nonfinite == NonfiniteRule::propagate;
+        if (report.applied)
             begin_update(gradients, scale);
-        } catch (...) {  // hyper-parameters and scale that give no step: nothing has changed
-            gradients->reopen();
-            throw;
-        }
+    } catch (
+        ...) {  // stopped, or hyper-parameters and scale that give no step: nothing has changed
+        gradients->reopen();
+        throw;
     }
     replace_gradients();
+    if (report.nonfinite != 0 && rule.nonfinite == NonfiniteRule::stop)
+        throw NonfiniteGradient(
+            fmt::format("the gradient of '{}' holds an infinity or a NaN ({} elements of all "
+                        "gradients); the step was not taken",
+                        report.nonfinite_tensor, report.nonfinite));
     return report;
 }
 
@@ -150,8 +147,8 @@ void TensorEngine::begin_update(const std::shared_ptr<StepGradients>& gradients,
 
 /// Norm and finiteness into the report; returns the clip coefficient.
 double TensorEngine::judge(const StepRule& rule, const StepGradients& gradients,
-                           StepReport& report) {
-    const auto found = gradient_norm(order_, gradients, threads_);
+                           const std::stop_token& stop, StepReport& report) {
+    const auto found = gradient_norm(order_, gradients, threads_, stop);
     report.norm = found.norm * std::abs(rule.gradient_scale);
     report.nonfinite = found.nonfinite;
     if (found.nonfinite != 0)

@@ -206,7 +206,7 @@ TEST_CASE("sizes, choices and places that cannot be are refused by name") {
     }
     SECTION("a backend that is none") {
         arguments.options.io_backend = 9;
-        refuses("options.io_backend is 9");
+        refuses("options.io_backend is 9; known are 0 to 3");
     }
     SECTION("a chunk size that is no multiple of 64 KiB") {
         arguments.options.chunk_bytes = 65537;

@@ -8,6 +8,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "nvme/io_backend.h"
 #include "tests/integrations/c_optimizer.h"
 #include "tests/support/temporary_folder.h"
 
@@ -16,6 +17,9 @@ using namespace spillway::testing;
 namespace {
 
 enum class Stepping { plain, streamed };
+
+/// By spillway_io_backend.
+const std::array<std::string, 4> names_of_backends{"auto", "io_uring", "threads", "libaio"};
 
 struct Placement {
     std::uint64_t host_bytes = std::uint64_t{64} << 20;
@@ -104,6 +108,10 @@ Outcome run(const Placement& placement) {
                                                   &options, &optimizer);
     INFO(spillway_last_error(nullptr));
     REQUIRE(status == SPILLWAY_OK);
+    const char* backend = nullptr;
+    REQUIRE(spillway_io_backend_name(optimizer, &backend) == SPILLWAY_OK);
+    if (placement.io_backend != SPILLWAY_IO_AUTO)
+        CHECK(backend == names_of_backends[static_cast<std::size_t>(placement.io_backend)]);
     for (int step = 0; step < 3; ++step)
         step_once(optimizer, placement.stepping, step);
     outcome.masters.resize(outcome.weights.half.size());
@@ -126,12 +134,14 @@ TEST_CASE("where state lies and how a step is made changes no bit") {
     CHECK(in_memory.drive_bytes == 0);
     CHECK_FALSE((in_memory.weights == Weights{}));
     constexpr std::uint64_t little = std::uint64_t{8} << 20;
-    const std::vector<Placement> placements{
+    std::vector<Placement> placements{
         {.host_bytes = little},
         {.host_bytes = little, .chunk_bytes = 65536, .threads = 3, .isa = SPILLWAY_ISA_SCALAR},
         {.host_bytes = little, .io_backend = SPILLWAY_IO_THREADS, .stepping = Stepping::streamed},
         {.threads = 2, .stepping = Stepping::streamed},
     };
+    if (spillway::nvme::libaio_refusal().empty())
+        placements.push_back({.host_bytes = little, .io_backend = SPILLWAY_IO_LIBAIO});
     for (std::size_t i = 0; i < placements.size(); ++i) {
         CAPTURE(i);
         const auto outcome = run(placements[i]);

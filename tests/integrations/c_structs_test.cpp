@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -95,6 +96,8 @@ TEST_CASE("groups start with torch's defaults") {
     CHECK(adamw.beta2 == 0.999);
     CHECK(adamw.epsilon == 1e-8);
     CHECK(adamw.weight_decay == 0.01);
+    CHECK(adamw.nesterov == 0);
+    CHECK(adamw.momentum_decay == 4e-3);
     CHECK(defaults(SPILLWAY_ADAM).weight_decay == 0);
     CHECK(defaults(SPILLWAY_SGD).learning_rate == 1e-3);
     CHECK(defaults(SPILLWAY_SGD).beta1 == 0);
@@ -104,6 +107,59 @@ TEST_CASE("groups start with torch's defaults") {
     CHECK(defaults(SPILLWAY_LION).beta2 == 0.99);
     CHECK(defaults(SPILLWAY_RMSPROP).alpha == 0.99);
     CHECK(defaults(SPILLWAY_RMSPROP).epsilon == 1e-8);
+}
+
+TEST_CASE(
+    "NAdam is a flag of Adam and AdamW, and callers without momentum_decay have its default") {
+    constexpr std::uint64_t first_version_bytes = offsetof(spillway_group, momentum_decay);
+    REQUIRE(first_version_bytes == 112);
+    const auto kind = GENERATE(as<spillway_optimizer_kind>{}, SPILLWAY_ADAM, SPILLWAY_ADAMW);
+    const auto bias_after_steps = [&](std::uint64_t struct_bytes, std::int32_t nesterov,
+                                      double momentum_decay) {
+        COptimizerArguments arguments(kind);
+        auto& group = arguments.groups[0];
+        group.momentum_decay = 77;  // what lies behind the caller's struct is not read
+        REQUIRE(spillway_group_init(&group, struct_bytes, kind) == SPILLWAY_OK);
+        CHECK(group.struct_bytes == struct_bytes);
+        CHECK(group.momentum_decay == (struct_bytes == first_version_bytes ? 77 : 4e-3));
+        group.nesterov = nesterov;
+        if (momentum_decay != 0)
+            group.momentum_decay = momentum_decay;
+        COptimizer optimizer(arguments);
+        const std::vector<float> gradient(c_bias, 1.5f);
+        for (int step = 0; step < 3; ++step) {
+            REQUIRE(optimizer.give(c_bias_tensor, gradient) == SPILLWAY_OK);
+            REQUIRE(optimizer.step() == SPILLWAY_OK);
+        }
+        return arguments.bias;
+    };
+    const auto nadam = bias_after_steps(sizeof(spillway_group), 1, 0);
+    CHECK(bias_after_steps(first_version_bytes, 1, 0) == nadam);
+    CHECK(bias_after_steps(sizeof(spillway_group), 1, 4e-3) == nadam);
+    CHECK(bias_after_steps(sizeof(spillway_group), 1, 0.5) != nadam);
+    const auto adam = bias_after_steps(sizeof(spillway_group), 0, 0);
+    CHECK(adam != nadam);
+    CHECK(bias_after_steps(first_version_bytes, 0, 0) == adam);
+    CHECK(bias_after_steps(sizeof(spillway_group), 0, 0.5) == adam);
+}
+
+TEST_CASE("values that NAdam cannot have are refused by name") {
+    COptimizerArguments arguments(SPILLWAY_ADAM);
+    arguments.groups[0].nesterov = 1;
+    spillway_optimizer* optimizer = nullptr;
+    const auto refuses = [&](const std::string& field) {
+        CHECK(arguments.create(&optimizer) == SPILLWAY_INVALID_ARGUMENT);
+        CHECK(optimizer == nullptr);
+        CHECK_THAT(thread_error(), Contains("NAdam") && Contains(field));
+    };
+    SECTION("amsgrad") {
+        arguments.groups[0].amsgrad = 1;
+        refuses("amsgrad");
+    }
+    SECTION("a negative momentum_decay") {
+        arguments.groups[0].momentum_decay = -1;
+        refuses("momentum_decay");
+    }
 }
 
 TEST_CASE("a hyper-parameter of another kind of optimizer is refused by name") {
@@ -117,6 +173,10 @@ TEST_CASE("a hyper-parameter of another kind of optimizer is refused by name") {
     SECTION("beta1 of SGD") {
         arguments.groups[0].beta1 = 0.9;
         refuses("beta1");
+    }
+    SECTION("momentum_decay of SGD") {
+        arguments.groups[0].momentum_decay = 4e-3;
+        refuses("momentum_decay");
     }
     SECTION("centred of SGD") {
         arguments.groups[0].centred = 1;

@@ -10,7 +10,9 @@
 #include <chrono>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -128,6 +130,22 @@ TEST_CASE("io_backend: every backend moves, splits, mixes and flushes alike") {
     REQUIRE(statistics.read_bytes == 8 * mebibyte);
     REQUIRE(statistics.written_bytes == 16 * mebibyte);
     REQUIRE(statistics.flushes == 1);
+}
+
+TEST_CASE("io_backend: each kind has its name") {
+    const std::vector<std::pair<std::string_view, BackendKind>> kinds{
+        {"auto", BackendKind::automatic},
+        {"io_uring", BackendKind::io_uring},
+        {"libaio", BackendKind::libaio},
+        {"threads", BackendKind::threads},
+    };
+    REQUIRE(backend_names().size() == kinds.size());
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        CHECK(backend_names()[i] == kinds[i].first);
+        CHECK(backend_kind(kinds[i].first) == kinds[i].second);
+    }
+    CHECK_FALSE(backend_kind("dma"));
+    CHECK_FALSE(backend_kind(""));
 }
 
 TEST_CASE("io_backend: the kernel's errors come back with their names") {

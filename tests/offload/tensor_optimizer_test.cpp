@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <stop_token>
+#include <string>
 #include <thread>
 
 #include <catch2/catch.hpp>
@@ -324,6 +327,33 @@ TEST_CASE("clipping scales by the global norm", "[tensor_optimizer]") {
     CHECK(differences(bits_of(model), bits_of(reference_model)) == 0);
 }
 
+TEST_CASE("a step that is stopped before it begins has changed nothing", "[tensor_optimizer]") {
+    const TemporaryFolder drive;
+    auto model = client_model();
+    const auto before = bits_of(model);
+    TensorOptimizer optimizer(parameters_of(model), adam_groups(),
+                              options_for(starved(), drive.path()));
+    const IterationGradients gradients(model, 1);
+    gradients.give_all(optimizer);
+    std::stop_source stop;
+    stop.request_stop();
+    CHECK_THROWS_AS(optimizer.begin_step({.nonfinite = NonfiniteRule::skip}, stop.get_token()),
+                    StepStopped);
+    optimizer.wait();
+    CHECK(differences(bits_of(model), before) == 0);
+    for (TensorId tensor = 0; tensor < model.size(); ++tensor) {
+        CHECK(optimizer.steps(tensor) == 0);
+        if (model[tensor].has_gradient(1))
+            CHECK_THROWS_AS(gradients.give(optimizer, tensor), std::logic_error);
+    }
+    CHECK(optimizer.begin_step({.nonfinite = NonfiniteRule::skip}).applied);
+    optimizer.wait();
+    auto reference_model = client_model();
+    ReferenceOptimizer reference(reference_model, adam_groups());
+    reference.step(1, 1);
+    CHECK(differences(bits_of(model), bits_of(reference_model)) == 0);
+}
+
 TEST_CASE("what is not finite follows the rule", "[tensor_optimizer]") {
     const TemporaryFolder drive;
     auto model = client_model();
@@ -486,6 +516,38 @@ TEST_CASE("a plan that cannot be is refused", "[tensor_optimizer]") {
     parameters[0].group = 2;
     CHECK_THROWS_WITH(TensorOptimizer(parameters, adam_groups(), options),
                       Catch::Contains("group 2"));
+}
+
+TEST_CASE("room is judged as the constructor judges it, and nothing is made",
+          "[tensor_optimizer]") {
+    const TemporaryFolder drive;
+    auto model = client_model();
+    auto parameters = parameters_of(model);
+    for (auto& parameter : parameters)
+        parameter.data = nullptr;  // there may be no values yet
+    const auto check = [&](const TensorOptimizerOptions& options) {
+        TensorOptimizer::check_room(parameters, adam_groups(), options);
+    };
+    auto options = options_for(starved(), drive.path());
+    CHECK_NOTHROW(check(options));
+    CHECK(std::filesystem::is_empty(drive.path()));
+    const auto text_of = [](const auto& refused) -> std::string {
+        try {
+            refused();
+        } catch (const PlanRefused& error) {
+            return error.what();
+        }
+        return "not refused";
+    };
+    options.host_bytes = std::size_t{1} << 20;
+    CHECK(text_of([&] { check(options); }) ==
+          text_of([&] { TensorOptimizer(parameters_of(model), adam_groups(), options); }));
+    CHECK(text_of([&] { check(options); }) != "not refused");
+    options = options_for(starved(), drive.path());
+    parameters.front().shape = {std::uint64_t{1} << 40};
+    options.host_bytes = std::size_t{1} << 36;
+    CHECK(text_of([&] { check(options); }).find("disk " + drive.path().string()) == 0);
+    CHECK_THROWS_AS(TensorOptimizer::check_room(parameters, {}, options), std::invalid_argument);
 }
 
 TEST_CASE("an optimizer closed in the middle of a streamed step ends", "[tensor_optimizer]") {

@@ -85,6 +85,28 @@ class Places(Case):
         self.assertIsInstance(error, RuntimeError)
         self.assertEqual(type(error).__module__, "spillway")
 
+    def test_room_is_judged_without_taking_it(self):
+        one = [("w", 4 * MIB, "float32", 0)]
+        check = spillway.TensorOptimizer.check_room
+        with temporary_folder() as folder:
+            self.assertIsNone(check(one, "adam", [ADAM], host_bytes=64 * MIB))
+            self.assertIsNone(check(one, "adam", [ADAM], host_bytes=16 * MIB, nvme=folder))
+            error = self.assert_says(spillway.Refused, ["bytes are needed", str(16 * MIB)], check, one, "adam", [ADAM],
+                                     host_bytes=16 * MIB)
+            made = self.assert_says(spillway.Refused, [], make, [values(1, 4 * MIB)], host_bytes=16 * MIB)
+            self.assertEqual(str(error), str(made))
+            self.assert_says(spillway.Refused, [f"disk {os.path.abspath(folder)}", "bytes are needed"], check,
+                             [("w", 1 << 40, "bfloat16", 0)], "adam", [ADAM], host_bytes=1 << 36, nvme=folder)
+            self.assertEqual(os.listdir(folder), [])
+        self.assert_says(ValueError, ["'w' is float16"], check, [("w", 1, "float16", 0)], "adam", [{}], host_bytes=MIB)
+        self.assert_says(ValueError, ["betta1"], check, one, "adam", [{"betta1": 1.0}], host_bytes=MIB)
+
+    def test_backends(self):
+        self.assertEqual(spillway.io_backends(), ["auto", "io_uring", "libaio", "threads"])
+        self.assert_says(ValueError, ["io_backend", '"dma"', *spillway.io_backends()], make, [values(1, 4)],
+                         io_backend="dma")
+        self.assertEqual(make([values(1, 4)], io_backend="threads").io_backend, "threads")
+
     def test_folders(self):
         weights = values(1, 4 * MIB)
         with temporary_folder() as folder:

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The Spillway authors
 """The native module among threads, signals, forks and the interpreter's end."""
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import threading
 import time
 import unittest
 
-from core_support import Case, make, needs_torch, python, step, torch, values
+from core_support import (Case, make, needs_torch, numpy, python, spillway, step, temporary_folder, torch,
+                          values)
 
 # A step that takes some tenths of a second: one thread, no vectors.
 SLOW = {"isa": "scalar", "threads": 1}
@@ -198,6 +200,120 @@ class Signals(Case):
         self.assertGreaterEqual(seen[0], 8 * SLOW_ELEMENTS)
 
 
+class Interrupts(Case):
+    """Ctrl-C, by a timer, in calls that are long before any update runs."""
+
+    def interrupted(self, call, after_s=0.02):
+        """Seconds from the signal to KeyboardInterrupt."""
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        began = time.monotonic()
+        try:
+            with self.assertRaises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, after_s)
+                call()
+                time.sleep(1)  # the call was faster than the signal
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        return time.monotonic() - began - after_s
+
+    def resident_bytes(self):
+        return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def test_taking_memory(self):
+        if spillway.available_host_bytes() < 3 << 30:
+            self.skipTest("3 GiB of memory are needed")
+        weights = numpy.zeros(1 << 28, numpy.float32)  # 2 GiB of moments
+        before, threads = self.resident_bytes(), len(os.listdir("/proc/self/task"))
+        self.assertLess(self.interrupted(lambda: make([weights], host_bytes=5 << 29)), 1.0)
+        array = values(1, 1000)
+        step(make([array]), [values(2, 1000)])  # waits until the memory is free again
+        self.assertLess(self.resident_bytes(), before + (1 << 29))
+        self.assertLessEqual(len(os.listdir("/proc/self/task")), threads + len(os.sched_getaffinity(0)))
+
+    def test_taking_memory_in_a_process_that_ends(self):
+        python("import numpy, os, signal, spillway\n"
+               "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+               "signal.setitimer(signal.ITIMER_REAL, 0.01)\n"
+               "weights = numpy.zeros(1 << 27, numpy.float32)\n"
+               "try:\n"
+               "    spillway.TensorOptimizer([('w', weights, 0)], 'adam', [{}], host_bytes=5 << 28)\n"
+               "    signal.pause()\n"
+               "except KeyboardInterrupt:\n"
+               "    pass\n"
+               "if os.fork() == 0:\n"
+               "    spillway.TensorOptimizer([('w', weights[:9], 0)], 'adam', [{}], host_bytes=1 << 26)\n"
+               "    os._exit(0)\n"
+               "assert os.wait()[1] == 0\n")
+
+    def test_taking_room_on_the_drive(self):
+        weights = numpy.zeros(1 << 26, numpy.float32)
+        for after_s in (1e-5, 0.001, 0.004, 0.015):
+            with temporary_folder() as nvme, temporary_folder() as out:
+                options = {"host_bytes": 64 << 20, "nvme": nvme, "out": os.path.join(out, "run")}
+                self.assertLess(self.interrupted(lambda: make([weights], nvme=nvme, host_bytes=64 << 20), after_s), 1.0)
+                self.assertLess(self.interrupted(lambda: make([weights], **options), after_s), 1.0)
+                optimizer = make([weights], **options)
+                self.assertIsNone(optimizer.recover())
+                self.assertEqual(os.listdir(nvme), ["spillway.extents"])
+                self.assertEqual(len(os.listdir(os.path.join(nvme, "spillway.extents"))), 1)
+                del optimizer
+
+    def test_looking_at_gradients(self):
+        arrays = [numpy.zeros(1 << 24, numpy.float32) for _ in range(12)]
+        gradient = values(3, 1 << 24)
+        optimizer = make(arrays, "sgd", [{"learning_rate": 1.0}], **SLOW)
+        optimizer.give_gradients(list(range(12)), [gradient] * 12)
+        self.assertLess(self.interrupted(lambda: optimizer.begin_step(max_norm=1.0), 0.01), 1.0)
+        optimizer.wait()
+        self.assertEqual(optimizer.steps(0), 0)
+        self.assertEqual(max(float(abs(array[::4096]).max()) for array in arrays), 0.0)
+        with self.assertRaisesRegex(RuntimeError, "was given before"):  # it is still there
+            optimizer.give_gradient(0, gradient)
+        report = optimizer.begin_step(max_norm=1.0)
+        optimizer.wait()
+        self.assertEqual(optimizer.steps(0), 1)
+        norm = (12 * float((gradient.astype(numpy.float64) ** 2).sum())) ** 0.5
+        self.assertAlmostEqual(report.norm / norm, 1.0, places=6)
+        numpy.testing.assert_allclose(arrays[11], -gradient / norm, rtol=1e-5)
+
+    def test_copying_state(self):
+        count = (1 << 25) + 3  # more than is copied at a time
+        optimizer = make([numpy.zeros(count, numpy.float32)], host_bytes=1 << 29)
+        written, found = values(1, count), numpy.zeros(count, numpy.float32)
+        optimizer.write_state(0, 1, 0, written)
+        optimizer.read_state(0, 1, 0, found)
+        self.assert_bits(found, written)
+        for call, array in ((optimizer.read_state, found), (optimizer.write_state, written)):
+            with self.assertRaisesRegex(ValueError, f"it has {count}"):
+                call(0, 1, 1, array)
+        self.assert_bits(found, written)
+
+    def test_recovering(self):
+        count = 1 << 25
+        with temporary_folder() as out:
+            weights = values(1, count)
+            optimizer = make([weights], host_bytes=1 << 30, out=out)
+            step(optimizer, [values(2, count)])
+            optimizer.commit(7, "a note")
+            del optimizer
+            found = numpy.zeros(count, numpy.float32)
+            optimizer = make([found], host_bytes=1 << 30, out=out)
+            self.assertLess(self.interrupted(optimizer.recover, 0.01), 1.0)
+            self.assertEqual(optimizer.recover(), (7, "a note"))
+            self.assert_bits(found, weights)
+            self.assertEqual(optimizer.steps(0), 1)
+            del optimizer
+            optimizer = make([found], host_bytes=1 << 30, out=out)
+            self.assertLess(self.interrupted(optimizer.recover, 0.01), 1.0)
+            self.assertEqual(optimizer.steps(0), 1)  # waits for it
+            del optimizer
+            optimizer = make([found], host_bytes=1 << 30, out=out)
+            self.assertLess(self.interrupted(optimizer.recover, 0.01), 1.0)
+            del optimizer  # waits, too
+            step(make([found], host_bytes=1 << 30), [values(2, count)])
+
+
 class Forks(Case):
     def test_every_call_in_a_child_is_refused(self):
         array = values(2, 1000)
@@ -210,7 +326,7 @@ class Forks(Case):
             "write_residue": (0, 0, array.view("int16")[:1000]), "statistics": (),
         }
         optimizer = make([values(1, 1000)])
-        public = {name for name in dir(optimizer) if not name.startswith("_")}
+        public = {name for name in dir(optimizer) if not name.startswith("_")} - {"check_room"}  # of no object
         self.assertEqual(public, {*calls, "state_planes", "io_backend"})
 
         def use():

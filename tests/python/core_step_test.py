@@ -180,6 +180,23 @@ class Steps(Case):
             self.assertGreater(abs(weights - before).max(), 1e-3)
         self.assertEqual(make([values(1, 9)], "adam", [{"amsgrad": True}]).state_planes, 3)
 
+    def test_nadam_is_a_field_of_adam(self):
+        results = []
+        for group in ({"nesterov": True}, {"nesterov": True, "momentum_decay": 4e-3}, {},
+                      {"nesterov": True, "momentum_decay": 0.5}):
+            weights = values(1, 100)
+            optimizer = make([weights], "adam", [{"learning_rate": 0.1, **group}])
+            self.assertEqual(optimizer.state_planes, 2)
+            for number in range(3):
+                step(optimizer, [values(number, 100)])
+            results.append(weights.tobytes())
+        self.assertEqual(results[0], results[1])
+        self.assertEqual(len(set(results)), 3)
+        with self.assertRaisesRegex(ValueError, "NAdam.*momentum_decay.*-1"):
+            make([values(1, 9)], "adam", [{"nesterov": True, "momentum_decay": -1}])
+        with self.assertRaisesRegex(ValueError, "amsgrad"):
+            make([values(1, 9)], "adam", [{"nesterov": True, "amsgrad": True}])
+
     def test_places_threads_and_isas_give_the_same_bits(self):
         size = 3 * MIB
         results = set()

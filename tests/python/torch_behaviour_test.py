@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Spillway authors
 """spillway.torch does what torch.optim.Optimizer does, and says no where it cannot."""
+import contextlib
 import gc
 import multiprocessing
 import os
+import pathlib
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
+import unittest.mock
 import weakref
 
+import numpy
+import spillway
 from spillway import NonfiniteGradient, Refused
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_support import (ROWS, batch, budgets, copy, distance, drive, groups, make, model, nn, same_bits, st, torch,
                            train, unittest, warnings)
 
-CLASSES = ("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "Lion")
+CLASSES = ("AdamW", "Adam", "NAdam", "SGD", "Adagrad", "RMSprop", "Lion")
 ARGUMENTS = {"SGD": {"momentum": 0.9}, "RMSprop": {"eps": 1e-4}}
 
 
@@ -274,6 +281,56 @@ class Steps(unittest.TestCase):
                             if key != "step" and b.numel() and dtype is torch.float32:
                                 torch.testing.assert_close(state[key], theirs_state[key])
 
+    def test_only_empty_tensors(self):
+        for name in CLASSES:
+            for overlap in (None, "forward", "backward"):
+                with self.subTest(name=name, overlap=overlap):
+                    result = []
+                    for library, own in ((st, {"overlap": overlap}), (torch.optim, {})):
+                        parameters = [nn.Parameter(torch.zeros(0, 2)), nn.Parameter(torch.zeros(3, 0))]
+                        optimizer = make(library, name, _Parameters(parameters), {"lr": 0.1}, **own)
+                        for step in range(3):
+                            give(parameters, step)
+                            with getattr(optimizer, "last_micro_batch", contextlib.nullcontext)():
+                                pass
+                            optimizer.step()
+                        result.append(optimizer.state_dict()["state"])
+                    ours, theirs = result
+                    self.assertEqual({k: {n: (v.shape, v.tolist()) for n, v in s.items()} for k, s in ours.items()},
+                                     {k: {n: (v.shape, v.tolist()) for n, v in s.items() if v is not None}
+                                      for k, s in theirs.items() if name != "SGD"})
+        many = [nn.Parameter(torch.zeros(0))]
+        optimizer = st.AdamW(many, max_grad_norm=1.0, nonfinite="skip")
+        give(many, 0)
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+        give(optimizer.param_groups[1]["params"], 1)
+        optimizer.step()
+        self.assertEqual([float(s["step"]) for s in optimizer.state.values()], [2.0, 1.0])
+
+    def test_lazy_modules(self):
+        """Their parameters have neither shape nor values when the optimizer is made."""
+        nets = []
+        inputs = torch.randn(8, 3)
+        kinds = [(torch.optim, {}), (st, {}), (st, {"overlap": "forward"}), (st, {"overlap": "backward"})]
+        for library, overlap in kinds:
+            torch.manual_seed(0)
+            net = nn.Sequential(nn.LazyLinear(5), nn.Linear(5, 2))
+            optimizer = library.AdamW(net.parameters(), lr=0.1, **overlap)
+            for step in range(4):
+                torch.manual_seed(step)
+                output = net(inputs)
+                optimizer.zero_grad()
+                with getattr(optimizer, "last_micro_batch", contextlib.nullcontext)():
+                    output.square().mean().backward()
+                optimizer.step()
+            nets.append(net)
+            getattr(optimizer, "wait", lambda: None)()
+        for net in nets[1:]:
+            self.assertLess(distance(net, nets[0]), 1e-6)
+            self.assertEqual(same_bits(net, nets[1]), [])
+
     def test_gradients_of_other_strides_and_types(self):
         parameter = nn.Parameter(torch.zeros(4, 6))
         optimizer = st.SGD([parameter], lr=1.0)
@@ -432,9 +489,26 @@ class Refusals(unittest.TestCase):
             with self.subTest(text=text), self.assertRaisesRegex(kind, text):
                 st.AdamW(params)
         first, second = nn.Parameter(shared[:5]), nn.Parameter(shared[4:])
-        give([first, second], 0)
         with self.assertRaisesRegex(ValueError, "0 of group 0 and 1 of group 0 share memory"):
-            st.AdamW([first, second]).step()
+            st.AdamW([first, second])
+        optimizer = st.AdamW([first])
+        with self.assertRaisesRegex(ValueError, "0 of group 0 and 0 of group 1 share memory"):
+            optimizer.add_param_group({"params": [second]})
+
+    def test_parameters_without_values_here(self):
+        def fake(device):
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                return nn.Parameter(torch.empty(3, device=device))
+
+        freed, short = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+        freed.untyped_storage().resize_(0)
+        short.untyped_storage().resize_(4)
+        for parameter, text in ((nn.Parameter(torch.empty(3, device="meta")), "is on meta, so it has no values yet"),
+                                (fake("cuda"), "is on cuda:0; this version updates parameters on the CPU"),
+                                (fake("cpu"), "a FakeTensor has no memory"), (freed, "has no memory"),
+                                (short, "has no memory")):
+            with self.subTest(text), self.assertRaisesRegex(ValueError, f"parameter layer.weight cannot.*{text}"):
+                st.AdamW([("layer.weight", parameter)])
 
     def test_a_refused_group_is_not_added(self):
         optimizer = st.AdamW([nn.Parameter(torch.zeros(2))])
@@ -449,6 +523,8 @@ class Refusals(unittest.TestCase):
             cases = [
                 ({"state": "bf16"}, ValueError, "still to come"), ({"state": "int8"}, ValueError, "still to come"),
                 ({"state": "fp8"}, ValueError, "state='fp8'"), ({"host_mem": 0}, ValueError, "host_mem=0"),
+                ({"host_mem": 4e9}, ValueError, "host_mem=4000000000.0"),
+                ({"host_mem": 1 << 70}, ValueError, "host_mem=1"),
                 ({"host_mem": "4 apples"}, ValueError, "4 apples"), ({"host_mem": True}, ValueError, "host_mem=True"),
                 ({"nvme": folder + "/none"}, ValueError, "does not exist"),
                 ({"nvme": file}, ValueError, "not a folder"), ({"nvme": "/dev/null"}, ValueError, "not a folder"),
@@ -467,15 +543,31 @@ class Refusals(unittest.TestCase):
             for options, kind, text in cases:
                 with self.subTest(**options), self.assertRaisesRegex(kind, text):
                     st.AdamW([nn.Parameter(torch.zeros(2))], **options)
+            for options in ({"host_mem": numpy.int64(1 << 28)}, {"threads": numpy.int32(2)}, {"nvme": folder.encode()},
+                            {"nvme": pathlib.Path(folder)}, {"max_grad_norm": torch.tensor(1.0)}):
+                with self.subTest(**options):
+                    st.AdamW([nn.Parameter(torch.zeros(2))], **options)
 
     def test_too_little_memory_is_refused_with_both_figures(self):
         net = model()
-        optimizer = st.AdamW(groups(net), host_mem=4096)
-        net.loss(batch(0)).backward()
-        before = copy.deepcopy(net)
-        with self.assertRaisesRegex(Refused, r"\d+ bytes are needed.*4096 are available"):
-            optimizer.step()
-        self.assertEqual(same_bits(net, before), [])
+        for name in CLASSES:
+            text = r"host memory: \d+ bytes are needed.*4096 are"
+            with self.subTest(name=name), self.assertRaisesRegex(Refused, text):
+                getattr(st, name)(groups(net), lr=0.1, host_mem=4096, **ARGUMENTS.get(name, {}))
+        for parameter in net.parameters():
+            parameter.requires_grad_(False)
+        st.AdamW(net.parameters(), host_mem=4096)  # what is frozen has no state
+
+    def test_too_little_disk_is_refused_with_both_figures(self):
+        with drive() as folder:
+            # Of a file with holes, so it takes no memory; its moments are more than the drive has room for.
+            elements = shutil.disk_usage(folder).free // 8 + (1 << 28)
+            large = nn.Parameter(torch.from_file(os.path.join(folder, "weights"), shared=True, size=elements))
+            text = rf"disk {os.path.abspath(folder)}: \d+ bytes are needed.*\d+ are available"
+            with self.assertRaisesRegex(Refused, text):
+                st.AdamW([large], nvme=folder, host_mem="4GiB")
+            os.remove(os.path.join(folder, "weights"))
+            self.assertEqual(os.listdir(folder), [])
 
     def test_state_is_not_lost_when_a_rebuild_is_refused(self):
         net = model()
@@ -484,7 +576,12 @@ class Refusals(unittest.TestCase):
         kept = copy.deepcopy(optimizer.state_dict()["state"])
         large = nn.Parameter(torch.zeros(4 << 20))
         large.grad = torch.ones(4 << 20)
-        optimizer.add_param_group({"params": [large]})
+        with self.assertRaises(Refused):
+            optimizer.add_param_group({"params": [large]})
+        self.assertEqual(len(optimizer.param_groups), 2)
+        large.grad = None
+        optimizer.add_param_group({"params": [large.requires_grad_(False)]})
+        large.requires_grad_().grad = torch.ones(4 << 20)
         with self.assertRaises(Refused):
             optimizer.step()
         after = optimizer.state_dict()["state"]
@@ -671,6 +768,49 @@ class Around(unittest.TestCase):
                 signal.signal(signal.SIGALRM, before)
             self.assertGreater(interrupted, 0)
             self.assertEqual(same_bits(*nets), [])
+
+    def test_an_interrupt_while_memory_is_taken_loses_nothing(self):
+        """What the native constructor does then is tested with it; here it comes once to nothing."""
+        interrupted = unittest.mock.patch("spillway._core.TensorOptimizer", side_effect=KeyboardInterrupt)
+        nets = []
+        for disturbed in (False, True):
+            net = model()
+            optimizer = st.AdamW(groups(net), lr=1e-3)
+            if disturbed:
+                net.loss(batch(0)).backward()
+                with interrupted, self.assertRaises(KeyboardInterrupt):
+                    optimizer.step()
+                optimizer.zero_grad()
+            train(net, optimizer, 2)
+            saved = copy.deepcopy(optimizer.state_dict())
+            optimizer = st.AdamW(groups(net), lr=1e-3)
+            if disturbed:
+                with interrupted, self.assertRaises(KeyboardInterrupt):
+                    optimizer.load_state_dict(saved)  # its values wait for the next step
+            else:
+                optimizer.load_state_dict(saved)
+            train(net, optimizer, 2, first=2)
+            nets.append(net)
+        self.assertEqual(same_bits(*nets), [])
+
+    def test_every_io_backend_gives_the_same_bits(self):
+        with drive() as folder:
+            least, _ = budgets("AdamW", {}, folder)
+            nets = {}
+            for name in spillway.io_backends():
+                net = model(rows=ROWS)
+                optimizer = st.AdamW(groups(net), nvme=folder, host_mem=least, io_backend=name)
+                try:
+                    train(net, optimizer, 2)
+                except OSError as error:  # not on this machine
+                    self.assertIn(name, str(error))
+                    continue
+                if name != "auto":
+                    self.assertEqual(optimizer._engine.native.io_backend, name)
+                nets[name] = net
+            self.assertIn("threads", nets)
+            for net in nets.values():
+                self.assertEqual(same_bits(net, nets["threads"]), [])
 
     def test_fifty_optimizers_leave_nothing(self):
         with drive() as folder:

@@ -51,6 +51,48 @@ class WithTorch(unittest.TestCase):
                 train(ours, our_optimizer, 5, first=5)
                 self.assertLess(distance(ours, theirs), 1e-4 if name == "Lion" else 5e-6)
 
+    def test_mu_product_follows_from_the_step(self):
+        net = model()
+        optimizer = make(st, "NAdam", net, {"momentum_decay": 0.02})
+        train(net, optimizer, 7)
+        saved = saved_and_loaded(optimizer.state_dict())
+        expected = 1.0
+        for step in range(1, 8):
+            expected *= 0.9 * (1 - 0.5 * 0.96 ** (step * 0.02))
+        for values in saved["state"].values():
+            self.assertEqual(list(values), ["step", "mu_product", "exp_avg", "exp_avg_sq"])
+            self.assertAlmostEqual(float(values["mu_product"]) / expected, 1, places=6)
+
+        nets = []
+        for change in (lambda own: None, lambda own: own.update(mu_product=torch.tensor(0.5)),
+                       lambda own: own.update(mu_product=0.5), lambda own: own.pop("mu_product")):
+            changed = copy.deepcopy(saved)
+            for values in changed["state"].values():
+                change(values)
+            other = copy.deepcopy(net)
+            second = make(st, "NAdam", other, {})
+            second.load_state_dict(changed)
+            second.state[other.gain]["mu_product"] = torch.tensor(0.25)
+            self.assertAlmostEqual(float(second.state[other.gain]["mu_product"]) / expected, 1, places=6)
+            train(other, second, 2, first=7)
+            nets.append(other)
+        train(net, optimizer, 2, first=7)
+        for other in nets:
+            self.assertEqual(same_bits(other, net), [])
+
+    def test_changed_betas_hold_for_every_step_of_mu_product(self):
+        net = model()
+        optimizer = make(st, "NAdam", net, {})
+        train(net, optimizer, 2)
+        for group in optimizer.param_groups:
+            group["betas"] = (0.8, 0.999)
+        before = float(optimizer.state[net.gain]["mu_product"])
+        train(net, optimizer, 1, first=2)
+        after = float(optimizer.state[net.gain]["mu_product"])
+        share = [1 - 0.5 * 0.96 ** (step * 4e-3) for step in (1, 2, 3)]
+        self.assertAlmostEqual(before, 0.9 ** 2 * share[0] * share[1], places=6)  # no step has used them yet
+        self.assertAlmostEqual(after, 0.8 ** 3 * share[0] * share[1] * share[2], places=6)
+
     def test_the_layout_is_torchs(self):
         for name, arguments in CASES:
             if name == "Lion":

@@ -20,7 +20,7 @@ except ImportError:  # the module of the data base imports it for a base class t
 
 from torch.testing._internal.common_optimizers import OptimizerErrorEnum, optim_db
 
-OURS = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")
+OURS = ("Adam", "AdamW", "NAdam", "SGD", "Adagrad", "RMSprop")
 INFOS = {info.name: info for info in optim_db if info.name in OURS}
 FLAGS = ({}, {"foreach": True}, {"fused": True}, {"foreach": False}, {"fused": False}, {"capturable": True},
          {"differentiable": True}, {"maximize": True})

@@ -244,6 +244,20 @@ class Backward(unittest.TestCase):
             results.append(net)
         self.assertEqual(same_bits(*results), [])
 
+    def test_a_parameter_unfrozen_inside_the_last_micro_batch_is_an_error(self):
+        net = model()
+        optimizer = st.AdamW(net.named_parameters(), lr=1e-3, overlap="backward")
+        train(net, optimizer, 1)
+        with optimizer.last_micro_batch():
+            net.positions.weight.requires_grad_(True)
+            net.loss(batch(1)).backward()
+        with self.assertRaisesRegex(RuntimeError, "positions.weight has a gradient that was not used"):
+            optimizer.step()
+        optimizer.zero_grad()
+        train(net, optimizer, 1, first=2)
+        self.assertEqual(float(optimizer.state[net.gain]["step"]), 3.0)
+        self.assertEqual(float(optimizer.state[net.positions.weight]["step"]), 1.0)
+
     def test_a_parameter_that_left_its_group(self):
         for overlap in ("forward", "backward"):
             net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))

@@ -40,6 +40,8 @@ CASES = [
     ("RMSprop", {"lr": 1e-3, "eps": 1e-4}),
     ("RMSprop", {"lr": 1e-3, "eps": 1e-3, "momentum": 0.9, "centered": True, "weight_decay": 0.01}),
     ("Lion", {"lr": 1e-3, "weight_decay": 0.1}),
+    ("NAdam", {"lr": 2e-3, "weight_decay": 0.01, "eps": 1e-6}),
+    ("NAdam", {"lr": 2e-3, "weight_decay": 0.1, "momentum_decay": 0.02, "decoupled_weight_decay": True}),
 ]
 
 
@@ -96,10 +98,9 @@ ROWS = 40_000  # 1.3 million parameters: more state than the engine's smallest s
 def budgets(name, arguments, folder, dtype=torch.float32):
     """Bytes of host memory with which all and half of the state of a model with ROWS lies on the drive."""
     net = model(dtype=dtype, rows=ROWS)
-    optimizer = make(st, name, net, arguments, nvme=folder, host_mem=4096)
     net.loss(batch(0)).backward()
     try:
-        optimizer.step()
+        make(st, name, net, arguments, nvme=folder, host_mem=4096)
     except Refused as refusal:
         least = int(re.search(r"(\d+) bytes are needed", str(refusal))[1])
     optimizer = make(st, name, net, arguments)

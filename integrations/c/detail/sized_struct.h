@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "integrations/c/detail/failure.h"
+#include "integrations/c/spillway_types.h"
 
 /// Structs that begin with their own size (`struct_bytes`), read and written as their caller, who
 /// may have compiled a shorter or a longer version, has them.
@@ -24,15 +25,19 @@ inline constexpr std::uint64_t largest_struct_bytes = 4096;
 /// a specialisation with its size of then.
 template <class T>
 inline constexpr std::uint64_t first_struct_bytes = sizeof(T);
+template <>
+inline constexpr std::uint64_t first_struct_bytes<spillway_group> = 112;
 
 template <class T>
 void check_struct_bytes(std::uint64_t struct_bytes, const char* name) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= largest_struct_bytes);
-    if (struct_bytes < first_struct_bytes<T> || struct_bytes > largest_struct_bytes)
+    // What is no multiple of the alignment is no size either, and would cut a field in two.
+    if (struct_bytes < first_struct_bytes<T> || struct_bytes > largest_struct_bytes ||
+        struct_bytes % alignof(T) != 0)
         throw std::invalid_argument(fmt::format(
-            "{}: struct_bytes is {}; this library needs {} to {}: fill the struct by its _init "
-            "function, called with its sizeof",
-            name, struct_bytes, first_struct_bytes<T>, largest_struct_bytes));
+            "{}: struct_bytes is {}; this library needs {} to {}, a multiple of {}: fill the "
+            "struct by its _init function, called with its sizeof",
+            name, struct_bytes, first_struct_bytes<T>, largest_struct_bytes, alignof(T)));
 }
 
 /// A copy of *given, with `defaults` where the caller's version has no field yet. Fields this

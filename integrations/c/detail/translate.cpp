@@ -19,7 +19,7 @@ namespace {
 // before could not tell whether they have it.
 static_assert(sizeof(spillway_parameter) == 48 && sizeof(spillway_options) == 72);
 static_assert(sizeof(spillway_step_rule) == 32 && sizeof(spillway_step_report) == 40);
-static_assert(sizeof(spillway_group) == 112 && sizeof(spillway_statistics) == 96);
+static_assert(sizeof(spillway_group) == 120 && sizeof(spillway_statistics) == 96);
 
 /// The `value`-th of `known`.
 template <class T, std::size_t count>
@@ -144,7 +144,7 @@ offload::TensorOptimizerOptions options_of(const spillway_options* options) {
                           cpu_optim::Isa::avx512};
     to.isa = choose(from.isa, isas, "options.isa");
     constexpr std::array backends{nvme::BackendKind::automatic, nvme::BackendKind::io_uring,
-                                  nvme::BackendKind::threads};
+                                  nvme::BackendKind::threads, nvme::BackendKind::libaio};
     to.io_backend = choose(from.io_backend, backends, "options.io_backend");
     to.io_depth = count_of(from.io_depth, "options.io_depth");
     if (from.client_settings != nullptr)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -10,79 +12,81 @@
 
 #include "integrations/c/detail/sized_struct.h"
 #include "integrations/c/detail/translate.h"
+#include "integrations/hyper_field_names.h"
 
 namespace spillway::c_face {
 
 namespace {
 
-// Each kind lists its fields once, `each(NAME, C FIELD, C++ FIELD)`, for both directions. C++
-// fields are doubles or two-valued enums, whose second value is the flag's 1.
+/// The fields of a group that kinds of optimizers have or have not, by their common names.
+struct GroupField {
+    std::string_view name;
+    std::variant<double spillway_group::*, std::int32_t spillway_group::*> member;
+};
 
-template <class Group, class Hyper, class Each>
-void adam_fields(Group& group, Hyper& hyper, Each&& each) {
-    each("learning_rate", group.learning_rate, hyper.learning_rate);
-    each("beta1", group.beta1, hyper.beta1);
-    each("beta2", group.beta2, hyper.beta2);
-    each("epsilon", group.epsilon, hyper.epsilon);
-    each("weight_decay", group.weight_decay, hyper.weight_decay);
-    each("amsgrad", group.amsgrad, hyper.amsgrad);
-    each("maximise", group.maximise, hyper.objective);
+constexpr std::array<GroupField, 15> group_fields{{
+    {"learning_rate", &spillway_group::learning_rate},
+    {"weight_decay", &spillway_group::weight_decay},
+    {"amsgrad", &spillway_group::amsgrad},
+    {"nesterov", &spillway_group::nesterov},
+    {"centred", &spillway_group::centred},
+    {"beta1", &spillway_group::beta1},
+    {"beta2", &spillway_group::beta2},
+    {"epsilon", &spillway_group::epsilon},
+    {"momentum", &spillway_group::momentum},
+    {"dampening", &spillway_group::dampening},
+    {"learning_rate_decay", &spillway_group::learning_rate_decay},
+    {"initial_accumulator_value", &spillway_group::initial_accumulator_value},
+    {"alpha", &spillway_group::alpha},
+    {"maximise", &spillway_group::maximise},
+    {"momentum_decay", &spillway_group::momentum_decay},
+}};
+
+/// `Member`: double or std::int32_t, as the field of that name is.
+template <class Member>
+Member& field(spillway_group& group, std::string_view name) {
+    const auto found = std::ranges::find(group_fields, name, &GroupField::name);
+    return group.*std::get<Member spillway_group::*>(found->member);
 }
 
-template <class Group, class Hyper, class Each>
-void sgd_fields(Group& group, Hyper& hyper, Each&& each) {
-    each("learning_rate", group.learning_rate, hyper.learning_rate);
-    each("momentum", group.momentum, hyper.momentum);
-    each("dampening", group.dampening, hyper.dampening);
-    each("weight_decay", group.weight_decay, hyper.weight_decay);
-    each("nesterov", group.nesterov, hyper.nesterov);
-    each("maximise", group.maximise, hyper.objective);
+/// Takes a field over and leaves 0 behind, so that what is left is what the kind does not have.
+template <class Member>
+Member take(spillway_group& group, std::string_view name) {
+    return std::exchange(field<Member>(group, name), Member{0});
 }
 
-template <class Group, class Hyper, class Each>
-void adagrad_fields(Group& group, Hyper& hyper, Each&& each) {
-    each("learning_rate", group.learning_rate, hyper.learning_rate);
-    each("learning_rate_decay", group.learning_rate_decay, hyper.learning_rate_decay);
-    each("weight_decay", group.weight_decay, hyper.weight_decay);
-    each("initial_accumulator_value", group.initial_accumulator_value,
-         hyper.initial_accumulator_value);
-    each("epsilon", group.epsilon, hyper.epsilon);
-    each("maximise", group.maximise, hyper.objective);
-}
+struct ToC {
+    spillway_group& group;
 
-template <class Group, class Hyper, class Each>
-void lion_fields(Group& group, Hyper& hyper, Each&& each) {
-    each("learning_rate", group.learning_rate, hyper.learning_rate);
-    each("beta1", group.beta1, hyper.beta1);
-    each("beta2", group.beta2, hyper.beta2);
-    each("weight_decay", group.weight_decay, hyper.weight_decay);
-    each("maximise", group.maximise, hyper.objective);
-}
+    void operator()(std::string_view name, double value) const {
+        field<double>(group, name) = value;
+    }
+    template <class Choice>
+    void operator()(std::string_view name, Choice value) const {
+        field<std::int32_t>(group, name) = static_cast<std::int32_t>(value);
+    }
+    /// The kind of the group says it.
+    void operator()(std::string_view, cpu_optim::WeightDecay) const {}
+};
 
-template <class Group, class Hyper, class Each>
-void rmsprop_fields(Group& group, Hyper& hyper, Each&& each) {
-    each("learning_rate", group.learning_rate, hyper.learning_rate);
-    each("alpha", group.alpha, hyper.alpha);
-    each("epsilon", group.epsilon, hyper.epsilon);
-    each("weight_decay", group.weight_decay, hyper.weight_decay);
-    each("momentum", group.momentum, hyper.momentum);
-    each("centred", group.centred, hyper.centred);
-    each("maximise", group.maximise, hyper.objective);
-}
+struct FromC {
+    spillway_group& group;
+    const char* what;
 
-template <class Group, class Each>
-void fields_of(Group& group, cpu_optim::HyperParameters& hyper, Each&& each) {
-    using namespace cpu_optim;
-    if (auto* adam = std::get_if<AdamHyperParameters>(&hyper))
-        adam_fields(group, *adam, each);
-    else if (auto* sgd = std::get_if<SgdHyperParameters>(&hyper))
-        sgd_fields(group, *sgd, each);
-    else if (auto* adagrad = std::get_if<AdagradHyperParameters>(&hyper))
-        adagrad_fields(group, *adagrad, each);
-    else if (auto* lion = std::get_if<LionHyperParameters>(&hyper))
-        lion_fields(group, *lion, each);
-    else
-        rmsprop_fields(group, std::get<RmspropHyperParameters>(hyper), each);
+    void operator()(std::string_view name, double& value) const {
+        value = take<double>(group, name);
+    }
+    template <class Choice>
+    void operator()(std::string_view name, Choice& value) const {
+        const auto given = take<std::int32_t>(group, name);
+        value = static_cast<Choice>(flag(given, fmt::format("{}.{}", what, name).c_str()));
+    }
+    void operator()(std::string_view, cpu_optim::WeightDecay&) const {}
+};
+
+template <class Each>
+void for_each_field_of(cpu_optim::HyperParameters& hyper, const Each& each) {
+    std::visit([&](auto& kind) { integrations::for_each_field(kind, each); }, hyper);
 }
 
 cpu_optim::HyperParameters defaults_of(spillway_optimizer_kind kind, const char* name) {
@@ -108,52 +112,18 @@ cpu_optim::HyperParameters defaults_of(spillway_optimizer_kind kind, const char*
     }
 }
 
-struct ToC {
-    void operator()(const char*, double& field, double value) const { field = value; }
-    template <class Choice>
-    void operator()(const char*, std::int32_t& field, Choice value) const {
-        field = static_cast<std::int32_t>(value);
-    }
-};
-
-/// Takes a field over and leaves 0 behind, so that what is left is what the kind does not have.
-struct TakeFromC {
-    const char* name;
-
-    void operator()(const char*, double& field, double& value) const {
-        value = field;
-        field = 0;
-    }
-    template <class Choice>
-    void operator()(const char* field_name, std::int32_t& field, Choice& value) const {
-        value = static_cast<Choice>(flag(field, fmt::format("{}.{}", name, field_name).c_str()));
-        field = 0;
-    }
-};
-
 void refuse_what_is_left(const spillway_group& group, const cpu_optim::HyperParameters& hyper,
-                         const char* name) {
-    const std::array<std::pair<const char*, double>, 13> fields{{
-        {"amsgrad", group.amsgrad},
-        {"nesterov", group.nesterov},
-        {"centred", group.centred},
-        {"reserved", group.reserved},
-        {"beta1", group.beta1},
-        {"beta2", group.beta2},
-        {"epsilon", group.epsilon},
-        {"momentum", group.momentum},
-        {"dampening", group.dampening},
-        {"learning_rate_decay", group.learning_rate_decay},
-        {"initial_accumulator_value", group.initial_accumulator_value},
-        {"alpha", group.alpha},
-        {"maximise", group.maximise},
-    }};
-    for (const auto& [field, value] : fields)
+                         const char* what) {
+    const auto refuse = [&](std::string_view name, double value) {
         if (value != 0)
             throw std::invalid_argument(
                 fmt::format("{}.{} is {}, which {} does not have; it must be 0 (start from "
                             "spillway_group_init)",
-                            name, field, value, cpu_optim::optimizer_name(hyper)));
+                            what, name, value, cpu_optim::optimizer_name(hyper)));
+    };
+    refuse("reserved", group.reserved);
+    for (const auto& known : group_fields)
+        std::visit([&](auto member) { refuse(known.name, group.*member); }, known.member);
 }
 
 }  // namespace
@@ -163,14 +133,16 @@ spillway_group default_group(spillway_optimizer_kind kind) {
     spillway_group group{};
     group.struct_bytes = sizeof group;
     group.optimizer = kind;
-    fields_of(group, hyper, ToC{});
+    for_each_field_of(hyper, ToC{group});
     return group;
 }
 
 cpu_optim::HyperParameters group_of(const spillway_group* group, const char* name) {
-    auto from = read_struct(group, spillway_group{}, name);
-    auto hyper = defaults_of(from.optimizer, fmt::format("{}.optimizer", name).c_str());
-    fields_of(from, hyper, TakeFromC{name});
+    const auto kind = read_struct(group, spillway_group{}, name).optimizer;
+    auto hyper = defaults_of(kind, fmt::format("{}.optimizer", name).c_str());
+    // What the caller's version has no field for keeps the kind's default.
+    auto from = read_struct(group, default_group(kind), name);
+    for_each_field_of(hyper, FromC{from, name});
     refuse_what_is_left(from, hyper, name);
     return hyper;
 }

@@ -44,11 +44,11 @@ except ImportError as _error:
                       f"(Debian: apt-get install {_DEBIAN_PACKAGES[_missing[1]]})") from None
 
 from spillway._core import (IntegrityError, NonfiniteGradient, Refused, StepReport, TensorOptimizer, __version__,
-                            available_host_bytes, isas, parse_bytes)
+                            available_host_bytes, io_backends, isas, parse_bytes)
 from spillway.deepspeed_config import from_deepspeed_config
 
 __all__ = ["IntegrityError", "NonfiniteGradient", "Refused", "StepReport", "TensorOptimizer", "__version__",
-           "available_host_bytes", "from_deepspeed_config", "isas", "parse_bytes"]
+           "available_host_bytes", "from_deepspeed_config", "io_backends", "isas", "parse_bytes"]
 
 # Users meet these names here, in tracebacks and in what pickle writes too.
 for _public in (IntegrityError, NonfiniteGradient, Refused, StepReport, TensorOptimizer):

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import ParamsT
 
 from spillway.torch import options, snapshot, tensors
@@ -55,16 +56,21 @@ class OffloadedOptimizer(CheckpointedOptimizer):
         self._skips_in_a_row = 0
         self.skipped_steps = 0
         self.last_step: StepResult | None = None
+        self._is_complete = False
+        weakref.finalize(self, _remove_all, self._watched)
         super().__init__(params, defaults)
+        self._check_room()
+        self._is_complete = True
         if self._options.overlap == "forward":
             self._guard = ForwardGuard(self)
-        weakref.finalize(self, _remove_all, self._watched)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's; refuses at once what cannot be offloaded."""
+        """As torch's; refuses at once what cannot be offloaded, or does not fit memory and drive (Refused)."""
         super().add_param_group(param_group)
         try:
             self._check_group(len(self.param_groups) - 1)
+            if self._is_complete:
+                self._check_room()
         except Exception:
             del self.param_groups[-1]
             raise
@@ -75,8 +81,14 @@ class OffloadedOptimizer(CheckpointedOptimizer):
             if group.get(flag):
                 raise ValueError(f"{flag}=True in parameter group {index}: leave it out")
         for position, parameter in enumerate(group["params"]):
-            tensors.check_parameter(self._name(index, position), parameter)
+            if not is_lazy(parameter):  # one of a lazy module is checked when it has its shape
+                tensors.check_parameter(self._name(index, position), parameter)
         self._watch(group["params"])
+
+    def _check_room(self) -> None:
+        """Raises Refused for state that does not fit, with the bytes needed and available; makes nothing."""
+        hypers = [self._family.hyper(group) for group in self.param_groups]
+        Engine.check_room(self._family, self._members(), hypers, self._with_lasting(self._layouts()), self._options)
 
     def _name(self, group: int, position: int) -> str:
         names = self.param_groups[group].get("param_names")
@@ -89,7 +101,8 @@ class OffloadedOptimizer(CheckpointedOptimizer):
         """One update from the gradients that there are, as torch's step(). Returns the closure's loss.
 
         Raises spillway.NonfiniteGradient with nonfinite="stop" (nothing has changed), and the engine's own errors:
-        Refused if the state does not fit (first step), OSError, IntegrityError.
+        Refused if the state does not fit any more (unfrozen parameters, a drive that has filled up), OSError,
+        IntegrityError.
         """
         loss = None
         if closure is not None:
@@ -161,7 +174,7 @@ class OffloadedOptimizer(CheckpointedOptimizer):
         hypers = [self._family.hyper(group) for group in self.param_groups]
         layouts = self._layouts()
         if self._engine is not None:
-            if self._engine.follow_values() and self._engine.accepts(layouts) and self._is_complete(self._engine):
+            if self._engine.follow_values() and self._engine.accepts(layouts) and self._covers_groups(self._engine):
                 self._engine.set_hypers(hypers)
                 return self._ready(self._engine, layouts)
             self._stash = snapshot.take(self._engine, self._options.nvme)
@@ -179,14 +192,14 @@ class OffloadedOptimizer(CheckpointedOptimizer):
         self._watch(engine.slots)
         return engine
 
-    def _is_complete(self, engine: Engine) -> bool:
+    def _covers_groups(self, engine: Engine) -> bool:
         """Whether the engine has exactly the parameters it should have, each in its group."""
         found = set()
         for index, group in enumerate(self.param_groups):
             for parameter in group["params"]:
                 slot = engine.slots.get(parameter)
                 if slot is None:
-                    if parameter.requires_grad or parameter.grad is not None:
+                    if _takes_part(parameter):
                         return False
                 elif slot.group != index:
                     return False
@@ -200,8 +213,7 @@ class OffloadedOptimizer(CheckpointedOptimizer):
         names: dict[str, int] = {}
         for index, group in enumerate(self.param_groups):
             for position, parameter in enumerate(group["params"]):
-                takes_part = parameter.requires_grad or parameter.grad is not None or parameter in self._stash
-                if parameter in members or not takes_part:
+                if parameter in members or not (_takes_part(parameter) or parameter in self._stash):
                     continue
                 name = self._name(index, position)
                 names[name] = names.get(name, 0) + 1
@@ -238,7 +250,7 @@ class OffloadedOptimizer(CheckpointedOptimizer):
     def _watch(self, parameters: Iterable[Tensor]) -> None:
         """From now on _gradient_ready() is called for these, if an overlap mode needs it."""
         for parameter in parameters if self._options.overlap is not None else ():
-            if parameter.requires_grad and parameter not in self._watched:
+            if parameter.requires_grad and parameter not in self._watched and not is_lazy(parameter):
                 self._watched[parameter] = watch_gradient(self, parameter)
 
     def _watches(self, parameter: Tensor) -> bool:
@@ -291,12 +303,19 @@ class OffloadedOptimizer(CheckpointedOptimizer):
     def _finish_stream(self) -> None:
         stream = self._stream
         assert stream is not None
+        late = [self._name(index, position) for index, group in enumerate(self.param_groups)
+                for position, parameter in enumerate(group["params"])
+                if parameter.grad is not None and stream.slot(parameter) is None]
         for slot in stream.missing():
             gradient = slot.parameter.grad
             if gradient is not None:
                 stream.give(slot, gradient, self._run(slot, gradient), self._layouts())
         self._close_stream()
         self.last_step = StepResult(True, None, 0, "")
+        if late:
+            raise RuntimeError(f"parameter {late[0]} has a gradient that was not used: it could not get one when "
+                               "last_micro_batch() began (frozen, added since, or of a lazy module that had not run); "
+                               "all others are updated. Change parameters before last_micro_batch()")
 
     def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -317,6 +336,11 @@ class OffloadedOptimizer(CheckpointedOptimizer):
         """Bytes moved, host memory taken, seconds busy and stalled since the engine was built; {} before."""
         engine = self._settled_engine()
         return {} if engine is None else dict(engine.native.statistics())
+
+
+def _takes_part(parameter: Tensor) -> bool:
+    """Whether it can get a gradient or has one."""
+    return (parameter.requires_grad or parameter.grad is not None) and not is_lazy(parameter)
 
 
 def _remove_all(handles: Mapping[Any, Any]) -> None:

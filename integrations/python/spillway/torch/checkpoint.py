@@ -96,13 +96,13 @@ class CheckpointedOptimizer(Optimizer):
         if place is None or not place[0].has_room(place[1], key):
             self._extras.setdefault(parameter, {})[key] = value
             return
-        if key != "step":
+        if key not in self._family.scalars:
             snapshot.check_value(place[1].name, parameter, key, value)
         place[0].write(place[1], key, value)
 
     def _belongs_in_an_engine(self, parameter: Any, key: str) -> bool:
         planes = chain.from_iterable(map(self._family.planes, self.param_groups))
-        return key in ("step", RESIDUE, *planes) and any(
+        return key in ("step", *self._family.scalars, RESIDUE, *planes) and any(
             parameter is own for group in self.param_groups for own in group["params"])
 
     def _state_remove(self, parameter: Any, key: str) -> None:
@@ -237,7 +237,8 @@ class CheckpointedOptimizer(Optimizer):
                    group: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         needed = self._family.planes(group)
         step = ("step",) if self._family.counts_steps else ()
-        found = {key: values.pop(key) for key in (*step, *needed, *self._family.lasting) if key in values}
+        scalars = self._family.scalars
+        found = {key: values.pop(key) for key in (*scalars, *needed, *self._family.lasting) if key in values}
         found = {key: value for key, value in found.items() if value is not None}
         residue = values.pop(RESIDUE, None)
         missing = [key for key in (*step, *needed) if key not in found]
@@ -245,7 +246,7 @@ class CheckpointedOptimizer(Optimizer):
             raise ValueError(f"the loaded state of parameter {name} has {', '.join(found)} but not "
                              f"{', '.join(missing)}; it is of another optimizer or of other settings")
         for key, value in found.items():
-            if key != "step":
+            if key not in scalars:
                 snapshot.check_value(name, parameter, key, value)
         # Torch's classes turn it into the parameter's dtype when they load it; then it is no residue any more.
         if isinstance(residue, Tensor) and residue.dtype is torch.int16 and parameter.dtype is torch.bfloat16:

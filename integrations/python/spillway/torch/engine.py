@@ -15,11 +15,12 @@ from torch import Tensor
 
 from spillway import _core
 from spillway.torch import tensors
-from spillway.torch.families import Family, Hyper
+from spillway.torch.families import MU_PRODUCT, Family, Hyper
 from spillway.torch.options import OffloadOptions
 
 PIECE_ELEMENTS = 1 << 20  # of state that is read or written at a time: 4 MiB
 RESIDUE = "residue"
+_PLACEHOLDER = "nothing"  # of a native object whose tensors have no elements: it needs one
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -83,11 +84,25 @@ class Engine:
         self.slots = {member.parameter: self._slot(number, member) for number, member in enumerate(members)}
         self._hypers = [family.with_planes(hyper, names) for hyper, names in zip(hypers, layouts, strict=True)]
         self._pid = os.getpid()
+        listed = [(slot.name, tensors.in_memory_order(slot.parameter), slot.group) for slot in self.slots.values()]
+        if not any(member.parameter.numel() for member in members):
+            listed.append((_PLACEHOLDER, torch.zeros(1), 0))
         self._native = _core.TensorOptimizer(
-            [(slot.name, tensors.in_memory_order(slot.parameter), slot.group) for slot in self.slots.values()],
-            family.native_name, self._hypers, host_bytes=options.host_bytes, nvme=options.nvme,
+            listed, family.native_name, self._hypers, host_bytes=options.host_bytes, nvme=options.nvme,
             chunk_bytes=options.chunk_bytes, threads=options.threads, isa=options.isa, io_backend=options.io_backend)
         _engines.add(self)
+
+    @staticmethod
+    def check_room(family: Family, members: list[Member], hypers: list[Hyper], layouts: list[tuple[str, ...]],
+                   options: OffloadOptions) -> None:
+        """Raises Refused if these would not fit, ValueError if some share memory."""
+        tensors.refuse_shared_memory([(member.name, member.parameter) for member in members])
+        planned = [(m.name, m.parameter.numel(), _native_type(m.parameter), m.group) for m in members]
+        if any(elements for _, elements, _, _ in planned):
+            _core.TensorOptimizer.check_room(
+                planned, family.native_name,
+                [family.with_planes(hyper, names) for hyper, names in zip(hypers, layouts, strict=True)],
+                host_bytes=options.host_bytes, nvme=options.nvme, chunk_bytes=options.chunk_bytes)
 
     @staticmethod
     def _slot(number: int, member: Member) -> Slot:
@@ -164,14 +179,14 @@ class Engine:
     def keys(self, slot: Slot) -> tuple[str, ...]:
         """Names of the state that this parameter has."""
         planes = self.layouts[slot.group] if slot.started or self.family.starts_with_state else ()
-        step = ("step",) if self.family.counts_steps and planes else ()
-        return (*step, *planes, *((RESIDUE,) if slot.has_residue and not slot.was_edited() else ()))
+        scalars = self.family.scalars if planes else ()
+        return (*scalars, *planes, *((RESIDUE,) if slot.has_residue and not slot.was_edited() else ()))
 
     def has_room(self, slot: Slot, key: str) -> bool:
         """Whether `key` is kept here for this parameter."""
         if key == RESIDUE:
             return slot.dtype is torch.bfloat16
-        return key in self.layouts[slot.group] or (key == "step" and self.family.counts_steps)
+        return key in self.layouts[slot.group] or key in self.family.scalars
 
     def is_resident(self) -> bool:
         """Whether every plane of every parameter lies in host memory."""
@@ -182,6 +197,10 @@ class Engine:
         """One value of the state, shaped as torch has it: a live view where it lies in host memory, else a copy."""
         if key == "step":
             return torch.tensor(float(self.native.steps(slot.number)))
+        if key == MU_PRODUCT:
+            hyper = self._hypers[slot.group]
+            return torch.tensor(_core.nadam_momentum_product(hyper["beta1"], hyper["momentum_decay"],
+                                                             self.native.steps(slot.number)))
         if key != RESIDUE:
             view = self.native.state_view(slot.number, self.layouts[slot.group].index(key))
             if view is not None:
@@ -206,7 +225,10 @@ class Engine:
         return tensors.like_parameter(flat, slot.shape, slot.stride)
 
     def write(self, slot: Slot, key: str, value: Any) -> None:
-        """Sets one value of the state from anything torch's classes keep under that name."""
+        """Sets one value of the state from anything torch's classes keep under that name. `mu_product` follows from
+        the step: nothing is set."""
+        if key == MU_PRODUCT:
+            return
         if key == "step":
             self.native.set_steps(slot.number, int(float(value)))
         elif key == RESIDUE:
@@ -245,6 +267,10 @@ class Engine:
         for plane in range(len(self.layouts[slot.group])):
             for first in range(0, count, PIECE_ELEMENTS):
                 self.native.write_state(slot.number, plane, first, buffer[: count - first])
+
+
+def _native_type(parameter: Tensor) -> str:
+    return str(parameter.dtype).removeprefix("torch.")
 
 
 def pieces(flat: Tensor) -> Iterator[tuple[int, Tensor]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 Group = dict[str, Any]
 Hyper = dict[str, Any]
+MU_PRODUCT = "mu_product"  # of NAdam: a function of step and hyper-parameters, which nothing has to keep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +25,14 @@ class Family:
     planes: Callable[[Group], tuple[str, ...]]
     with_planes: Callable[[Hyper, tuple[str, ...]], Hyper]  # the same, changed so that it needs those planes
     lasting: tuple[str, ...] = ()  # planes that are kept when the hyper-parameters stop using them
-    counts_steps: bool = True  # state_dict() has "step"
+    scalars: tuple[str, ...] = ("step",)  # one number of a tensor each, in state_dict() before the planes
     starts_with_state: bool = False  # state_dict() has all tensors before the first step
     start_field: str = ""  # of an optimizer's defaults: what its planes hold then, if not 0
+
+    @property
+    def counts_steps(self) -> bool:
+        """state_dict() has "step"."""
+        return "step" in self.scalars
 
 
 def _common(group: Group) -> Hyper:
@@ -39,9 +45,17 @@ def _betas(group: Group) -> Hyper:
     return {"beta1": float(first), "beta2": float(second)}
 
 
-def _adam(group: Group) -> Hyper:
-    return {**_common(group), **_betas(group), "epsilon": float(group["eps"]), "amsgrad": bool(group["amsgrad"]),
+def _moments(group: Group) -> Hyper:
+    return {**_common(group), **_betas(group), "epsilon": float(group["eps"]),
             "decay": "decoupled" if group["decoupled_weight_decay"] else "l2"}
+
+
+def _adam(group: Group) -> Hyper:
+    return {**_moments(group), "amsgrad": bool(group["amsgrad"])}
+
+
+def _nadam(group: Group) -> Hyper:
+    return {**_moments(group), "nesterov": True, "momentum_decay": float(group["momentum_decay"])}
 
 
 def _sgd(group: Group) -> Hyper:
@@ -80,10 +94,11 @@ def _same(hyper: Hyper, _: tuple[str, ...]) -> Hyper:
 ADAM = Family("adam", _adam, _adam_planes,
               lambda hyper, planes: {**hyper, "amsgrad": hyper["amsgrad"] or "max_exp_avg_sq" in planes},
               lasting=("max_exp_avg_sq",))
+NADAM = Family("adam", _nadam, lambda group: ("exp_avg", "exp_avg_sq"), _same, scalars=("step", MU_PRODUCT))
 SGD = Family("sgd", _sgd, lambda group: ("momentum_buffer",) if group["momentum"] != 0 else (),
              lambda hyper, planes: {**hyper, "momentum": hyper["momentum"] or 0.5} if planes else hyper,
-             lasting=("momentum_buffer",), counts_steps=False)
+             lasting=("momentum_buffer",), scalars=())
 ADAGRAD = Family("adagrad", _adagrad, lambda group: ("sum",), _same, starts_with_state=True,
                  start_field="initial_accumulator_value")
-LION = Family("lion", _lion, lambda group: ("exp_avg",), _same, counts_steps=False)
+LION = Family("lion", _lion, lambda group: ("exp_avg",), _same, scalars=())
 RMSPROP = Family("rmsprop", _rmsprop, _rmsprop_planes, _same)

@@ -76,6 +76,31 @@ class AdamW(Adam):
                          decoupled_weight_decay=True, **offload)
 
 
+class NAdam(OffloadedOptimizer):
+    """torch.optim.NAdam (Dozat 2016) with its state in `host_mem` bytes of memory and on the drive at `nvme`.
+
+    State: exp_avg, exp_avg_sq, fp32, and as torch's a number mu_product. Here that is no state but computed from step,
+    beta1 and momentum_decay when it is read, so one that is loaded or assigned is accepted and not used: where those
+    stayed the same it is the same, and where they changed on the way, updates go on as if they had always been today's
+    (as Adam's bias corrections do), while torch's keeps what each step had.
+
+        opt = spillway.torch.NAdam(model.parameters(), lr=2e-3, host_mem="4GiB", nvme="/mnt/nvme")
+        loss.backward(); opt.step(); opt.zero_grad()
+    """
+
+    _family = families.NADAM
+
+    def __init__(self, params: ParamsT, lr: float | Tensor = 2e-3, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 4e-3,
+                 decoupled_weight_decay: bool = False, *, foreach: bool | None = None, maximize: bool = False,
+                 capturable: bool = False, differentiable: bool = False, **offload: Unpack[OffloadArguments]) -> None:
+        defaults = _torch_defaults(
+            torch.optim.NAdam, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, momentum_decay=momentum_decay,
+            decoupled_weight_decay=decoupled_weight_decay, foreach=foreach, maximize=maximize, capturable=capturable,
+            differentiable=differentiable)
+        super().__init__(params, defaults, offload)
+
+
 class SGD(OffloadedOptimizer):
     """torch.optim.SGD with its state in `host_mem` bytes of memory and on the drive at `nvme`.
 

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import inspect
 import math
+import operator
 import os
 from typing import Any, TypedDict
 
@@ -32,7 +33,6 @@ class OffloadArguments(TypedDict, total=False):
 
 NONFINITE_RULES = ("propagate", "skip", "stop")
 OVERLAPS = (None, "forward", "backward")
-IO_BACKENDS = ("auto", "io_uring", "threads")
 STATES_TO_COME = ("bf16", "int8")
 
 
@@ -51,12 +51,21 @@ class OffloadOptions:
     io_backend: str
 
 
+def _whole_number(value: Any) -> int:
+    """0 for what is none. NumPy's integers are numbers, too; True is not."""
+    try:
+        return 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return 0
+
+
 def _bytes(name: str, value: ByteCount) -> int:
     if isinstance(value, str):
         return _core.parse_bytes(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+    count = _whole_number(value)
+    if not 0 < count < 1 << 63:
         raise ValueError(f'{name}={value!r}: give a positive number of bytes or a size such as "4GiB"')
-    return value
+    return count
 
 
 def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
@@ -68,7 +77,7 @@ def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 def _folder(value: str | os.PathLike[str] | None) -> str:
     if value is None:
         return ""
-    path = os.path.abspath(os.fspath(value))
+    path = os.path.abspath(os.fsdecode(value))
     if not os.path.isdir(path):
         what = "is not a folder" if os.path.exists(path) else "does not exist"
         raise ValueError(f"nvme={path!r} {what}: give a folder on the drive that may hold optimizer state")
@@ -82,9 +91,10 @@ def _threads(value: int | None) -> int:
     if value is None:
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         return 0 if ranks <= 1 else max(1, len(os.sched_getaffinity(0)) // ranks)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    count = _whole_number(value)
+    if not 0 < count < 1 << 31:
         raise ValueError(f"threads={value!r}: a positive number, or None for every CPU this process may use")
-    return value
+    return count
 
 
 def _max_grad_norm(value: float | None) -> float | None:
@@ -134,7 +144,8 @@ def checked(*, host_mem: ByteCount = None, nvme: str | os.PathLike[str] | None =
         host_bytes=_core.available_host_bytes() if host_mem is None else _bytes("host_mem", host_mem),
         nvme=_folder(nvme), max_grad_norm=norm, nonfinite=nonfinite, overlap=overlap, threads=_threads(threads),
         chunk_bytes=0 if chunk_size is None else _bytes("chunk_size", chunk_size),
-        isa=_one_of("isa", isa, ("auto", *_core.isas())), io_backend=_one_of("io_backend", io_backend, IO_BACKENDS))
+        isa=_one_of("isa", isa, ("auto", *_core.isas())),
+        io_backend=_one_of("io_backend", io_backend, tuple(_core.io_backends())))
 
 
 def of(owner: str, arguments: OffloadArguments) -> OffloadOptions:

@@ -40,7 +40,7 @@ class _StateFile:
         for slot in engine.slots.values():
             for key in engine.keys(slot):
                 self._places.append((slot, key, self._bytes))
-                if key != "step":
+                if key not in engine.family.scalars:
                     width = 2 if key == RESIDUE else 4
                     self._bytes += -(-slot.parameter.numel() * width // _ALIGNMENT) * _ALIGNMENT
         with tempfile.TemporaryFile(prefix="spillway-state-", dir=folder) as file:
@@ -53,7 +53,7 @@ class _StateFile:
         # Written, not stored into the map: pages of a map would count as this process's memory.
         buffers = {2: torch.empty(PIECE_ELEMENTS, dtype=torch.int16), 4: torch.empty(PIECE_ELEMENTS)}
         for slot, key, place in self._places:
-            if key == "step":
+            if key in self._engine.family.scalars:
                 continue
             width = 2 if key == RESIDUE else 4
             for first in range(0, slot.parameter.numel(), PIECE_ELEMENTS):
@@ -68,7 +68,7 @@ class _StateFile:
         return found
 
     def _tensor(self, slot: Slot, key: str, place: int) -> Tensor:
-        if key == "step":
+        if key in self._engine.family.scalars:
             return self._engine.read(slot, key)
         dtype = torch.int16 if key == RESIDUE else torch.float32
         count = slot.parameter.numel()

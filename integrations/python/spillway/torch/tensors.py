@@ -28,27 +28,39 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
-def _refusal(tensor: Tensor) -> tuple[type[Exception], str] | None:
+def _has_memory(tensor: Tensor) -> bool:
+    try:
+        storage = tensor.untyped_storage()
+        end = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+        return storage.device.type == "cpu" and storage.nbytes() >= end and (end == 0 or tensor.data_ptr() != 0)
+    except RuntimeError:  # a fake tensor, or one that wraps others
+        return False
+
+
+def _refusal(tensor: Tensor) -> str | None:
     if tensor.layout is not torch.strided:
-        return ValueError, f"it is sparse ({tensor.layout}); only dense parameters can be offloaded"
+        return f"it is sparse ({tensor.layout}); only dense parameters can be offloaded"
+    if tensor.device.type == "meta":
+        return "it is on meta, so it has no values yet; give the model its values before the optimizer"
     if tensor.device.type != "cpu":
-        return ValueError, f"it is on {tensor.device}; this version updates parameters on the CPU"
+        return f"it is on {tensor.device}; this version updates parameters on the CPU"
     if tensor.is_complex():
-        return ValueError, f"it is complex ({tensor.dtype}); give torch.view_as_real of it"
+        return f"it is complex ({tensor.dtype}); give torch.view_as_real of it"
     if tensor.dtype not in PARAMETER_TYPES:
-        return ValueError, f"its dtype is {tensor.dtype}; only torch.float32 and torch.bfloat16 can be offloaded"
+        return f"its dtype is {tensor.dtype}; only torch.float32 and torch.bfloat16 can be offloaded"
     if not is_dense(tensor):
-        return ValueError, (f"its elements overlap or have gaps (shape {tuple(tensor.shape)}, strides "
-                            f"{tensor.stride()}); give a contiguous tensor")
+        return (f"its elements overlap or have gaps (shape {tuple(tensor.shape)}, strides {tensor.stride()}); give a "
+                "contiguous tensor")
+    if not _has_memory(tensor):
+        return f"a {type(tensor).__name__} has no memory of its own for its values; give a plain tensor"
     return None
 
 
 def check_parameter(name: str, tensor: Tensor) -> None:
     """Raises ValueError naming the parameter, what it is and what it should be."""
-    refusal = _refusal(tensor)
-    if refusal is not None:
-        kind, reason = refusal
-        raise kind(f"parameter {name} cannot be offloaded: {reason}")
+    reason = _refusal(tensor)
+    if reason is not None:
+        raise ValueError(f"parameter {name} cannot be offloaded: {reason}")
 
 
 def in_memory_order(tensor: Tensor) -> Tensor:
