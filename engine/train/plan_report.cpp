@@ -112,28 +112,29 @@ Json traffic_json(const PlanReport& r) {
 Json prediction_json(const PlanReport& r) {
     const auto& p = *r.prediction;
     const auto& costs = *r.costs;
-    return {{"step_s", p.seconds},
-            {"tokens_per_s", static_cast<double>(tokens_per_step(r.run.settings)) / p.seconds},
-            {"phase_s", {{"forward", p.forward_s}, {"backward", p.backward_s}}},
-            {"lane_s",
-             {{"cpu", p.lanes.cpu_s},
-              {"nvme", p.lanes.nvme_s},
-              {"link", p.lanes.link_s},
-              {"dram", p.lanes.dram_s}}},
-            {"work_s",
-             {{"forward", costs.pass.forward_s},
-              {"backward", costs.pass.backward_s},
-              {"update", costs.update_s}}},
-            {"bound_s", p.bound.seconds},
-            {"bound_by", p.bound.by},
-            {"hiding_tokens", hiding_tokens(costs, tokens_per_step(r.run.settings))},
-            {"rates",
-             {{"nvme_read", costs.rates.nvme_read},
-              {"nvme_write", costs.rates.nvme_write},
-              {"nvme_mixed", costs.rates.nvme_mixed},
-              {"h2d", costs.rates.to_device},
-              {"d2h", costs.rates.to_host},
-              {"dram", costs.rates.dram}}}};
+    return {
+        {"step_s", p.seconds},
+        {"tokens_per_s", static_cast<double>(tokens_per_step(r.run.settings)) / p.seconds},
+        {"phase_s", {{"forward", p.forward_s}, {"backward", p.backward_s}, {"commit", p.commit_s}}},
+        {"lane_s",
+         {{"cpu", p.lanes.cpu_s},
+          {"nvme", p.lanes.nvme_s},
+          {"link", p.lanes.link_s},
+          {"dram", p.lanes.dram_s}}},
+        {"work_s",
+         {{"forward", costs.pass.forward_s},
+          {"backward", costs.pass.backward_s},
+          {"update", costs.update_s}}},
+        {"bound_s", p.bound.seconds},
+        {"bound_by", p.bound.by},
+        {"hiding_tokens", hiding_tokens(costs, tokens_per_step(r.run.settings))},
+        {"rates",
+         {{"nvme_read", costs.rates.nvme_read},
+          {"nvme_write", costs.rates.nvme_write},
+          {"nvme_mixed", costs.rates.nvme_mixed},
+          {"h2d", costs.rates.to_device},
+          {"d2h", costs.rates.to_host},
+          {"dram", costs.rates.dram}}}};
 }
 
 Json advice_json(const std::vector<PlanAdvice>& advice) {
@@ -215,14 +216,10 @@ DriveEndurance drive_endurance(const PlannedRun& run, const StepPrediction& pred
                                  : interval.steps > 0
                                      ? steps_per_day / static_cast<double>(interval.steps)
                                      : day_s / interval.seconds;
-    // A commit writes what rests in host memory; the rest is on the drive already.
-    double resident_bytes = 0;
-    for (const auto& place : placements(run))
-        resident_bytes += place.name == "gradient" ? 0 : static_cast<double>(place.host_bytes);
     DriveEndurance endurance;
     endurance.written_bytes_per_day =
         static_cast<double>(run.plan.offload.nvme_written_bytes_per_step) * steps_per_day +
-        resident_bytes * commits_per_day;
+        static_cast<double>(commit_bytes(run)) * commits_per_day;
     if (tbw_bytes > 0 && endurance.written_bytes_per_day > 0)
         endurance.endurance_days = tbw_bytes / endurance.written_bytes_per_day;
     return endurance;

@@ -30,7 +30,14 @@ MemoryBudgets make_budgets(const TrainSettings& settings, const AvailableMemory&
     budgets.host_bytes = settings.host_mem;
     if (settings.host_mem == 0) {
         const auto margin = memory_margin(available.bytes) + simulated;
-        budgets.host_bytes = available.bytes - std::min(available.bytes, margin);
+        if (available.bytes <= margin)
+            throw offload::PlanRefused(
+                "host memory", margin + 1, available.bytes,
+                fmt::format(
+                    "{} leaves less than the {} that are kept back when no budget is given: "
+                    "free some, raise the limit, or say --host-mem",
+                    available.limited_by, human_bytes(margin)));
+        budgets.host_bytes = available.bytes - margin;
         console.line(fmt::format("host memory: {} ({} free by {}, {} kept back)",
                                  human_bytes(budgets.host_bytes), human_bytes(available.bytes),
                                  available.limited_by, human_bytes(margin)));

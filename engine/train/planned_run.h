@@ -25,7 +25,7 @@ void resolve_choices(TrainSettings& settings);
 /// Of resolved settings. Budgets not given become what `available` has free minus a margin, which
 /// the console is told. Throws offload::PlanRefused naming what is short.
 [[nodiscard]] PlannedRun fit_run(TrainSettings settings, const AvailableMemory& available,
-                                  Console& console);
+                                 Console& console);
 
 /// Where the extents of a run lie: an existing folder, the present one if no folder is named.
 [[nodiscard]] std::filesystem::path drive_folder(const TrainSettings& settings);

@@ -31,6 +31,15 @@ void add_update(Phase& phase, const StepCosts& costs) {
     phase.nvme_written_bytes += static_cast<double>(costs.update_written_bytes);
 }
 
+/// Of a step that takes `step_s` without them.
+double commit_share_s(const StepCosts& costs, double step_s) {
+    const double commit_s = nvme_time_s(costs.rates, 0, static_cast<double>(costs.commit_bytes));
+    const auto& interval = costs.commit_interval;
+    if (interval.steps > 0)
+        return commit_s / static_cast<double>(interval.steps);
+    return interval.seconds > 0 ? commit_s * step_s / interval.seconds : 0;
+}
+
 }  // namespace
 
 StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing) {
@@ -50,8 +59,10 @@ StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing
     prediction.bound = step_bound(prediction.lanes);
     prediction.forward_s = seconds_of(forward, costs.rates);
     prediction.backward_s = seconds_of(backward, costs.rates);
-    prediction.seconds =
+    const double step_s =
         std::max(prediction.forward_s + prediction.backward_s, prediction.lanes.dram_s);
+    prediction.commit_s = commit_share_s(costs, step_s);
+    prediction.seconds = step_s + prediction.commit_s;
     return prediction;
 }
 

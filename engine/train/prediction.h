@@ -15,7 +15,8 @@ namespace spillway::engine {
 struct StepPrediction {
     double forward_s = 0;   ///< the phase, with what overlaps it
     double backward_s = 0;  ///< as well
-    double seconds = 0;     ///< of a step
+    double commit_s = 0;    ///< a step's share of the commits between steps
+    double seconds = 0;     ///< of a step, with its share of the commits
     LaneTimes lanes;
     StepBound bound;  ///< what no order of the work could beat
 };

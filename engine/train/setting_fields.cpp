@@ -15,6 +15,7 @@
 #include "cpu_optim/isa.h"
 #include "cuda/byte_count.h"
 #include "cuda/device_spec.h"
+#include "engine/cli/backend_option.h"
 #include "engine/cli/nearest.h"
 #include "engine/cli/units.h"
 #include "engine/model/gpt2_config.h"
@@ -286,7 +287,7 @@ std::vector<SettingField> placement_fields() {
         text({"isa", "auto|scalar|avx2|avx512", "instruction set of the fused kernels"},
              &Settings::isa, check_isa),
         choice({"io-backend", "", "how the drive is driven"}, &Settings::io_backend,
-               {"auto", "io_uring", "libaio", "threads"}),
+               backend_choices()),
     };
 }
 

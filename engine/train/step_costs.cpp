@@ -68,6 +68,19 @@ MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine, Con
             .pass_tokens = tokens_per_step(run.settings)};
 }
 
+std::uint64_t commit_bytes(const PlannedRun& run) {
+    const auto& plan = run.plan.offload;
+    const auto tiles = run.layout.order.tiles();
+    std::uint64_t bytes = 0;
+    for (const auto plane : plan.planes) {
+        for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+            if (plan.resident[offload::index_of(plane)][chunk] != 0)
+                bytes += plan.chunk_range(chunk, tiles).size() * offload::tile_bytes(plane);
+        }
+    }
+    return run.settings.durable == "off" ? 0 : bytes;
+}
+
 StepDemand StepCosts::demand() const noexcept {
     return {.nvme_read_bytes = update_read_bytes + weight_read_bytes + gradient_bytes,
             .nvme_written_bytes = update_written_bytes + gradient_bytes,
@@ -99,6 +112,8 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
         costs.to_device_bytes = plan.to_device_bytes_per_step;
         costs.to_host_bytes = plan.to_host_bytes_per_step;
     }
+    costs.commit_bytes = commit_bytes(run);
+    costs.commit_interval = parse_commit_interval(run.settings.commit_every);
     costs.dram_bytes = dram_bytes_per_step(parameters, rest_bytes, costs.demand());
     return costs;
 }

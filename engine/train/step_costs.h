@@ -51,9 +51,15 @@ struct StepCosts {
     std::uint64_t to_device_bytes = 0;
     std::uint64_t to_host_bytes = 0;
     std::uint64_t dram_bytes = 0;
+    /// What a commit writes beside the steps' own traffic, and when it is made.
+    std::uint64_t commit_bytes = 0;
+    CommitInterval commit_interval;
 
     [[nodiscard]] StepDemand demand() const noexcept;
 };
+
+/// Written by every commit: planes that rest in host memory; 0 with `--durable off`.
+[[nodiscard]] std::uint64_t commit_bytes(const PlannedRun& run);
 
 /// Passes are taken to scale with the tokens of a step.
 [[nodiscard]] StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run);

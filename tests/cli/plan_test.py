@@ -60,6 +60,7 @@ def main():
             check_run(name, arguments, folder)
         drive = folder / "drive"
         assert "--model is needed" in plan(code=2)
+        assert "no file" in plan(*MODEL, "--data", folder / "missing.txt", code=2)
         assert "is no folder" in plan(*MODEL, "--nvme", folder / "missing", code=2)
         refusal = plan(*MODEL, "--host-mem", "8MiB", "--nvme", drive, code=2)
         assert "8388608 are available" in refusal and "raise the budget" in refusal, refusal

@@ -78,7 +78,7 @@ StorageTraffic parse_traffic(const std::string& text) {
 }
 
 nvme::BackendKind parse_backend(const std::string& text) {
-    const std::vector<std::string> choices{"auto", "io_uring", "libaio", "threads"};
+    const auto choices = backend_choices();
     if (std::find(choices.begin(), choices.end(), text) == choices.end())
         refuse_choice(text, choices);
     return backend_kind(text);

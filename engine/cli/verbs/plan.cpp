@@ -21,6 +21,10 @@ PlannedRun plan_from(TrainSettings settings, const AvailableMemory& available, C
     if (!settings.nvme.empty() && !fs::is_directory(settings.nvme))
         problems.push_back("--nvme " + settings.nvme +
                            ": is no folder; name an existing one on the drive to use");
+    for (const auto& file : settings.data) {
+        if (!fs::is_regular_file(file))
+            problems.push_back("--data " + file + ": is no file that can be read");
+    }
     if (!problems.empty())
         throw UsageError(std::move(problems));
     resolve_choices(settings);

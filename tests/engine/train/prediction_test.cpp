@@ -66,6 +66,24 @@ TEST_CASE("prediction: weights are read for both passes, waiting gradients writt
     CHECK(costs.demand().nvme_written_bytes == 2000);
 }
 
+TEST_CASE("prediction: commits take their share of every step") {
+    auto costs = costs_of_a_step();
+    costs.commit_bytes = 500;  // 5 s
+    SECTION("by steps") {
+        costs.commit_interval.steps = 10;
+        CHECK(predict_step(costs, UpdateTiming::after_norm).seconds == Approx(10.5));
+    }
+    SECTION("by time") {
+        costs.commit_interval.seconds = 100;  // after every ten steps
+        CHECK(predict_step(costs, UpdateTiming::after_norm).commit_s == Approx(0.5));
+    }
+    SECTION("never") {
+        costs.commit_bytes = 0;
+        costs.commit_interval.steps = 1;
+        CHECK(predict_step(costs, UpdateTiming::after_norm).seconds == Approx(10));
+    }
+}
+
 TEST_CASE("prediction: memory that everything passes through is a limit of its own") {
     auto costs = costs_of_a_step();
     costs.rates.dram = 10;
