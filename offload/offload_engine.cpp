@@ -142,7 +142,7 @@ class OffloadEngine::Impl {
                 ": this run was made with --durable off and did not end cleanly, so what its last "
                 "commit names was "
                 "partly overwritten; it cannot be resumed. Start again in an empty folder");
-        folder_.check_commit(table.sequence);
+        folder_.check_commit(table.sequence, found->warning);
         store_.load(table);
         tensor_steps_ = table.tensor_steps;
         committer_->load(table);

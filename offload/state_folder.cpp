@@ -209,15 +209,23 @@ void StateFolder::note_commit(std::uint64_t sequence) {
     impl_->extents_lock.write(impl_->note.text());
 }
 
-void StateFolder::check_commit(std::uint64_t sequence) const {
+void StateFolder::check_commit(std::uint64_t sequence, std::string_view damage) const {
     const auto& note = impl_->note;
-    if (note.sequence > sequence)
-        throw FolderRefused(
-            fmt::format("{} is an old copy: its last commit is number {}, but the extents in {} "
-                        "have seen number {} (from {}). "
-                        "Use the folder that made it",
-                        impl_->folder.string(), sequence, impl_->manifest.extents_folder.string(),
-                        note.sequence, note.out.string()));
+    if (note.sequence <= sequence)
+        return;
+    if (!damage.empty())
+        throw IntegrityError(fmt::format(
+            "{}. That was commit number {}; steps that followed it may have overwritten what "
+            "number "
+            "{} names, so that the run cannot go on from either. Restore the damaged file from a "
+            "copy of the folder, or start anew in another one",
+            damage, note.sequence, sequence));
+    throw FolderRefused(
+        fmt::format("{} is an old copy: its last commit is number {}, but the extents in {} "
+                    "have seen number {} (from {}). "
+                    "Use the folder that made it",
+                    impl_->folder.string(), sequence, impl_->manifest.extents_folder.string(),
+                    note.sequence, note.out.string()));
 }
 
 }  // namespace spillway::offload

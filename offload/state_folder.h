@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "offload/commit_table.h"
@@ -67,9 +68,10 @@ class StateFolder {
 
     /// Notes the newest commit in the extents folder's lock file, and checks it on open: extents
     /// that have seen a later commit than `sequence` mean that OUT is an old copy (FolderRefused),
-    /// not corruption.
+    /// or, where the log found the newer one damaged (CommitLog::Recovered::warning), that it is
+    /// lost (IntegrityError): what the commit before names may be overwritten since.
     void note_commit(std::uint64_t sequence);
-    void check_commit(std::uint64_t sequence) const;
+    void check_commit(std::uint64_t sequence, std::string_view damage = {}) const;
 
   private:
     class Impl;

@@ -80,7 +80,7 @@ class StateReader::Impl {
                 fmt::format("{}: this run was made with --durable off and did not end cleanly; its "
                             "state is not whole",
                             folder_.folder().string()));
-        folder_.check_commit(found->table.sequence);
+        folder_.check_commit(found->table.sequence, found->warning);
         return std::move(found->table);
     }
 

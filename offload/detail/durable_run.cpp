@@ -63,7 +63,8 @@ void DurableRun::open() {
     log_.emplace(queue_, folder_->folder(), folder_->manifest().run, shape,
                  CommitLog::start_for(folder_->folder()));
     recovered_ = log_->recover();
-    folder_->check_commit(recovered_ ? recovered_->table.sequence : 0);
+    folder_->check_commit(recovered_ ? recovered_->table.sequence : 0,
+                          recovered_ ? std::string_view(recovered_->warning) : "");
 }
 
 nvme::DirectFile DurableRun::open_extents(std::uint64_t bytes) const {

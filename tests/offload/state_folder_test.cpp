@@ -345,7 +345,14 @@ TEST_CASE("an old copy of OUT is told from corruption", "[state_folder]") {
                                                     Catch::Contains("number 2") &&
                                                     Catch::Contains(places.out.string() + ")"));
     }
-    StateFolder::open(places.out, LockMode::exclusive).check_commit(2);
+    const auto folder = StateFolder::open(places.out, LockMode::exclusive);
+    folder.check_commit(2);
+    // The same distance, but the log has seen why: the newer commit is damaged, not elsewhere.
+    CHECK_THROWS_AS(folder.check_commit(1, "record.1 does not count"), IntegrityError);
+    CHECK_THROWS_WITH(folder.check_commit(1, "record.1 does not count"),
+                      Catch::Contains("record.1 does not count") && Catch::Contains("number 2") &&
+                          !Catch::Contains("old copy"));
+    folder.check_commit(2, "record.1 does not count");
 }
 
 TEST_CASE("noting a commit changes one sector of the lock file and nothing else",

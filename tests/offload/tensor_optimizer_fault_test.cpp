@@ -162,7 +162,8 @@ std::uint64_t tile_offset(Commits commits, Plane plane, unsigned copy, std::uint
     return detail::ExtentLayout(order.tiles(), durability, stored).offset_bytes(plane, copy, tile);
 }
 
-constexpr std::uint64_t damaged_tile = 20;  ///< in the middle of `head`
+constexpr std::uint64_t damaged_tile =
+    21;  ///< in the middle of `head`; odd ones stay in memory last
 
 }  // namespace
 
@@ -348,7 +349,8 @@ TEST_CASE("damage in a committed copy is named by recover()", "[tensor_optimizer
         const auto error = error_of([&] { static_cast<void>(optimizer.recover()); });
         CHECK_THAT(error, Catch::Contains("tensor 'head'") &&
                               Catch::Contains(fmt::format("plane {}", plane_name(plane))) &&
-                              Catch::Contains("tile 20") && Catch::Contains("extents.0") &&
+                              Catch::Contains(fmt::format("tile {}", damaged_tile)) &&
+                              Catch::Contains("extents.0") &&
                               Catch::Contains("the last commit names"));
         check_poisoned(optimizer, model, true, error);
     }
