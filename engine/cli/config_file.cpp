@@ -2,12 +2,14 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/cli/config_file.h"
 
-#include <fstream>
 #include <optional>
 #include <set>
+#include <stdexcept>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "engine/cli/input_file.h"
 
 namespace spillway::engine {
 namespace {
@@ -36,10 +38,16 @@ std::optional<std::string> value_text(const Json& value) {
 }
 
 /// nlohmann keeps the last of two equal keys without a word; this looks while it reads.
-Json parse_object(std::ifstream& file, const std::string& name,
+Json parse_object(const std::string& text, const std::string& name,
                   std::vector<std::string>& problems) {
+    constexpr int deepest = 16;
+    bool too_deep = false;
     std::set<std::string> seen;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+        if (depth > deepest) {
+            too_deep = true;
+            return false;
+        }
         if (event == Json::parse_event_t::key && depth == 1 &&
             !seen.insert(parsed.get<std::string>()).second)
             problems.push_back(fmt::format("{}: \"{}\" stands there twice; keep one of them", name,
@@ -47,14 +55,21 @@ Json parse_object(std::ifstream& file, const std::string& name,
         return true;
     };
     try {
-        auto parsed = Json::parse(file, watch);
+        auto parsed = Json::parse(text, watch);
+        if (too_deep) {
+            problems.push_back(
+                fmt::format("{}: is nested more than {} deep; options are a text, a "
+                            "number, a boolean or a list of these",
+                            name, deepest));
+            return Json::object();
+        }
         if (parsed.is_object())
             return parsed;
         problems.push_back(fmt::format(
             "{}: holds a JSON {}; an object of options is needed, such as {{\"seed\": 1}}", name,
             parsed.type_name()));
     } catch (const Json::exception& error) {
-        problems.push_back(fmt::format("{}: is not JSON: {}", name, error.what()));
+        problems.push_back(fmt::format("{}: is not JSON: {}", name, json_reason(error)));
     }
     return Json::object();
 }
@@ -64,9 +79,11 @@ Json parse_object(std::ifstream& file, const std::string& name,
 std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path,
                                           std::vector<std::string>& problems) {
     const auto name = "--config " + path.string();
-    std::ifstream file(path, std::ios::binary);
-    if (!std::filesystem::is_regular_file(path) || !file) {
-        problems.push_back(name + ": cannot be read; name an existing JSON file");
+    std::string file;
+    try {
+        file = read_regular_file(path);
+    } catch (const std::runtime_error& error) {
+        problems.push_back(fmt::format("{}: {}; name an existing JSON file", name, error.what()));
         return {};
     }
     std::vector<ConfigEntry> entries;

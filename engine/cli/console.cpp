@@ -16,13 +16,17 @@ namespace {
 constexpr std::string_view erase_line = "\r\x1b[2K";
 
 void replace_file(const std::filesystem::path& path, const std::string& text) {
-    // A device or pipe (/dev/stdout, a shell's >(...)) cannot be replaced, only written to.
-    const auto status = std::filesystem::status(path);
-    if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) {
-        write_file_atomically(path, text);
+    namespace fs = std::filesystem;
+    // A device or pipe (/dev/stdout, a shell's >(...)) cannot be replaced, only written to; nor
+    // must a link of /dev be, whatever it names. Another link stays, and what it names is replaced.
+    const auto status = fs::status(path);
+    const bool is_link = fs::is_symlink(path);
+    const bool is_stream = is_link && path.native().starts_with("/dev/");
+    if (!is_stream && (!fs::exists(status) || fs::is_regular_file(status))) {
+        write_file_atomically(is_link ? fs::weakly_canonical(path) : path, text);
         return;
     }
-    std::ofstream file(path, std::ios::binary);
+    std::ofstream file(path, std::ios::binary | std::ios::app);
     file << text << std::flush;
     if (!file)
         throw std::system_error(EIO, std::generic_category(), "cannot write " + path.string());
@@ -72,9 +76,11 @@ void Console::erase_progress_locked() {
 void Console::result(std::string_view text) {
     const std::scoped_lock lock(mutex_);
     erase_progress_locked();
+    errno = 0;
     results_ << text << std::flush;
     if (!results_)
-        throw std::system_error(EIO, std::generic_category(), "cannot write to standard output");
+        throw std::system_error(errno == 0 ? EIO : errno, std::generic_category(),
+                                "cannot write to standard output");
 }
 
 void Console::write_json(std::string_view json, const std::string& destination) {

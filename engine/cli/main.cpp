@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
 #include <array>
+#include <csignal>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -28,10 +30,25 @@ std::size_t terminal_columns() {
     return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+/// A stream that was closed must not become the first file that is opened; writing to it fails.
+void reserve_standard_streams() {
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        if (::fcntl(stream, F_GETFD) < 0)
+            static_cast<void>(::open("/dev/null", O_RDONLY));  // takes the lowest number
+}
+
+/// A write that cannot be done is an error of that write, no end of the run.
+void ignore_write_signals() {
+    std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGXFSZ, SIG_IGN);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     using namespace spillway::engine;
+    reserve_standard_streams();
+    ignore_write_signals();
     const std::array verbs{
         Verb{"train", "trains a model under memory and time budgets", run_train},
         Verb{"generate", "samples text from a state folder or a Hugging Face folder", run_generate},

@@ -14,6 +14,7 @@
 #include "cuda/byte_count.h"
 #include "engine/cli/config_file.h"
 #include "engine/cli/nearest.h"
+#include "engine/cli/units.h"
 
 namespace spillway::engine {
 namespace {
@@ -26,6 +27,9 @@ Integer parse_integer(const std::string& text) {
     Integer value = 0;
     const auto* end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc::result_out_of_range && stop == end)
+        throw std::invalid_argument(fmt::format("\"{}\" is too large; the most is {}", text,
+                                                std::numeric_limits<Integer>::max()));
     if (error != std::errc{} || stop != end || text.empty())
         throw std::invalid_argument(fmt::format("\"{}\" is no whole number from 0 to {}", text,
                                                 std::numeric_limits<Integer>::max()));
@@ -158,13 +162,7 @@ void OptionSet::add_bytes(OptionSpec spec, std::uint64_t& into) {
     if (spec.default_text.empty())
         spec.default_text = cuda::format_byte_count(into);
     spec.kind = JsonKind::number;
-    spec.set = [&into](const std::string& text) {
-        const auto bytes = cuda::parse_byte_count(text);
-        if (!bytes)
-            throw std::invalid_argument(
-                fmt::format("\"{}\" is no size: {}", text, cuda::byte_count_forms));
-        into = *bytes;
-    };
+    spec.set = [&into](const std::string& text) { into = parse_size_bytes(text); };
     add(std::move(spec));
 }
 

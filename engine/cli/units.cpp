@@ -4,7 +4,9 @@
 
 #include <array>
 #include <charconv>
+#include <limits>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -28,6 +30,14 @@ constexpr std::array<TimeUnit, 4> time_units{{{'d', 86400}, {'h', 3600}, {'m', 6
                     text));
 }
 
+double checked_duration(std::string_view text, double seconds) {
+    constexpr double most_s = 100 * 366 * 86400.0;
+    if (!(seconds <= most_s))
+        throw std::invalid_argument(
+            fmt::format("\"{}\" is too long a time: the most is 100 years (36600d)", text));
+    return seconds;
+}
+
 /// The number at the start of `rest`, which it is cut from.
 double take_number(std::string_view text, std::string_view& rest) {
     double number = 0;
@@ -36,10 +46,21 @@ double take_number(std::string_view text, std::string_view& rest) {
         refuse_duration(text);
     const auto [end, error] =
         std::from_chars(rest.data(), rest.data() + rest.size(), number, std::chars_format::fixed);
+    if (error == std::errc::result_out_of_range)
+        static_cast<void>(checked_duration(text, std::numeric_limits<double>::infinity()));
     if (error != std::errc())
         refuse_duration(text);
     rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
     return number;
+}
+
+/// Well-formed but for its value.
+bool is_too_large_a_size(std::string_view text) {
+    const auto unit = text.find_first_not_of("0123456789");
+    const auto digits = text.substr(0, unit);
+    const auto name = unit == std::string_view::npos ? std::string_view() : text.substr(unit);
+    return !digits.empty() && cuda::parse_byte_count("1" + std::string(name)).has_value() &&
+           !cuda::parse_byte_count(text).has_value();
 }
 
 }  // namespace
@@ -48,7 +69,7 @@ double parse_duration_s(std::string_view text) {
     std::string_view rest = text;
     double number = take_number(text, rest);
     if (rest.empty())
-        return number;
+        return checked_duration(text, number);
     double seconds = 0;
     for (const TimeUnit& unit : time_units) {
         if (rest.empty() || rest.front() != unit.name)
@@ -56,7 +77,7 @@ double parse_duration_s(std::string_view text) {
         seconds += number * unit.seconds;
         rest.remove_prefix(1);
         if (rest.empty())
-            return seconds;
+            return checked_duration(text, seconds);
         number = take_number(text, rest);
     }
     refuse_duration(text);
@@ -64,6 +85,9 @@ double parse_duration_s(std::string_view text) {
 
 std::uint64_t parse_size_bytes(std::string_view text) {
     const auto bytes = cuda::parse_byte_count(text);
+    if (!bytes && is_too_large_a_size(text))
+        throw std::invalid_argument(
+            fmt::format("\"{}\" is too large a size: it must be below 2^64 bytes", text));
     if (!bytes)
         throw std::invalid_argument(
             fmt::format("\"{}\" is no size: accepted are {}", text, cuda::byte_count_forms));

@@ -10,6 +10,9 @@
 
 namespace spillway::engine {
 
+/// More than one product may use: OpenBLAS is built for a fixed number of threads.
+inline constexpr std::size_t most_threads = 256;
+
 /// The threads that compute, as a oneTBB arena, and the instruction set of the fused kernels.
 /// Kernels are handed it; nothing in engine/compute starts threads of its own. Thread-safe.
 class ComputePool {

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <charconv>
-#include <limits>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -19,6 +18,10 @@ constexpr std::string_view family = "gpt2:";
 std::uint32_t take_number(std::string_view text, std::string_view& rest, char separator) {
     std::uint32_t value = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+    if (error == std::errc::result_out_of_range)
+        throw std::invalid_argument(fmt::format(
+            "model \"{}\": the number at \"{}\" is too large (gpt2:LAYERSxHIDDENxHEADS)", text,
+            rest));
     const auto taken = static_cast<std::size_t>(end - rest.data());
     const bool ended =
         separator == '\0' ? taken == rest.size() : taken < rest.size() && rest[taken] == separator;
@@ -34,6 +37,22 @@ std::uint32_t take_number(std::string_view text, std::string_view& rest, char se
 void require(bool holds, const std::string& message) {
     if (!holds)
         throw std::invalid_argument("a GPT-2 cannot be built: " + message);
+}
+
+void require_range(const char* what, std::uint32_t value, std::uint32_t most) {
+    require(value > 0 && value <= most,
+            fmt::format("{} is {}; it must be 1 to {}", what, value, most));
+}
+
+/// So that no count of elements or bytes comes near 64 bits.
+void require_countable(const Gpt2Config& config) {
+    constexpr double most = 0x1p48;
+    const double hidden = config.hidden;
+    const double parameters =
+        hidden * (static_cast<double>(config.vocabulary) + config.context) +
+        config.layers * (4 * hidden * hidden + 2 * hidden * config.feed_forward + 13 * hidden);
+    require(parameters <= most,
+            fmt::format("it has about {:.3g} parameters; the most is 2^48", parameters));
 }
 
 /// Name, shape and group of the tensors of a block, in execution order.
@@ -80,21 +99,21 @@ Gpt2Config parse_gpt2(std::string_view text) {
 
 void resolve(Gpt2Config& config) {
     constexpr std::uint32_t widest = 1u << 20;
-    require(config.layers > 0, "it has 0 layers; at least 1 is needed");
-    require(config.hidden > 0 && config.hidden <= widest,
-            fmt::format("hidden is {}; it must be 1 to {}", config.hidden, widest));
+    require(config.layers > 0 && config.layers <= most_layers,
+            fmt::format("it has {} layers; it must have 1 to {}", config.layers, most_layers));
+    require_range("hidden", config.hidden, widest);
     require(config.heads > 0, "it has 0 heads; at least 1 is needed");
     require(config.hidden % config.heads == 0,
             fmt::format("hidden is {} and heads {}; hidden must be a multiple of heads",
                         config.hidden, config.heads));
-    require(config.vocabulary > 0 && config.vocabulary <= std::numeric_limits<std::int32_t>::max(),
-            fmt::format("the vocabulary is {}; it must be 1 to 2^31 - 1", config.vocabulary));
-    require(config.context > 0, "its context is 0 tokens; at least 1 is needed");
+    require_range("the vocabulary", config.vocabulary, 1u << 24);
+    require_range("the context", config.context, 1u << 24);
     if (config.feed_forward == 0)
         config.feed_forward = 4 * config.hidden;
     require(config.feed_forward <= 16 * widest,
             fmt::format("the feed-forward width is {}; the most is {}", config.feed_forward,
                         16 * widest));
+    require_countable(config);
 }
 
 std::vector<offload::TensorSpec> gpt2_tensors(const Gpt2Config& config) {

@@ -25,11 +25,13 @@ struct Gpt2Config {
     [[nodiscard]] std::uint32_t head_size() const noexcept { return hidden / heads; }
 };
 
+inline constexpr std::uint32_t most_layers = 10'000;
+
 /// "gpt2:LAYERSxHIDDENxHEADS". Throws std::invalid_argument naming the value and what is wrong.
 [[nodiscard]] Gpt2Config parse_gpt2(std::string_view text);
 
 /// Fills feed_forward if 0; throws std::invalid_argument if the sizes make no model (zero, hidden
-/// not a multiple of heads, ...).
+/// not a multiple of heads, ...) or one whose bytes could not be counted.
 void resolve(Gpt2Config& config);
 
 /// Hyper-parameter groups of the tensors.

@@ -3,6 +3,7 @@
 #include "engine/train/calibration.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
@@ -37,17 +38,23 @@ class OnePlaceStream final : public ParameterStream {
     void release_gradient(std::size_t) override {}
 
   private:
-    /// Small values of both signs: nothing overflows and nothing is denormal.
+    /// Small values of both signs: nothing overflows and nothing is denormal. Over a slow link only
+    /// a part of them: the rest is whatever the memory holds.
     void fill(cuda::Stream& compute) const {
+        constexpr std::chrono::milliseconds limit(500);
+        const auto start = std::chrono::steady_clock::now();
         std::vector<float> pattern(std::size_t{1} << 16);
         for (std::size_t i = 0; i < pattern.size(); ++i)
             pattern[i] = (static_cast<float>((i * 2654435761U) >> 16 & 0xFFU) - 127.5F) * 1e-4F;
         const auto pattern_bytes = pattern.size() * sizeof(float);
-        for (std::size_t at = 0; at < weights_.size_bytes(); at += pattern_bytes)
+        for (std::size_t at = 0; at < weights_.size_bytes(); at += pattern_bytes) {
             compute.copy_to_device(weights_.data() + at,
                                    reinterpret_cast<const std::byte*>(pattern.data()),
                                    std::min(pattern_bytes, weights_.size_bytes() - at));
-        compute.synchronize();
+            compute.synchronize();
+            if (std::chrono::steady_clock::now() - start > limit)
+                break;
+        }
     }
 
     cuda::DeviceBuffer weights_;

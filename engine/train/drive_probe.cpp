@@ -55,6 +55,11 @@ class Traffics {
     /// its size for the runs.
     std::uint64_t fill(std::uint64_t file_bytes, double limit_s) {
         operations_ = file_bytes / operation_bytes;
+        // As deep as a slow drive can serve in the time: what is in flight is waited for.
+        const auto start = Clock::now();
+        static_cast<void>(run_operations(Traffic::write, 0, 1));
+        const auto in_time = 4 * limit_s / std::max(seconds_since(start), 1e-9);
+        slots_ = static_cast<std::size_t>(std::clamp(in_time, 1.0, static_cast<double>(slots_)));
         const auto done = run_operations(Traffic::write, limit_s, operations_);
         operations_ = std::max<std::uint64_t>(done, 1);
         return operations_ * operation_bytes;

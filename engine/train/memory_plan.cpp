@@ -20,6 +20,21 @@ std::vector<std::size_t> gradient_uses(const ModelLayout& layout) {
     return uses;
 }
 
+/// In ascending order. In pairs, so that a large batch takes no time.
+std::vector<std::uint32_t> divisors_of(std::uint32_t number) {
+    std::vector<std::uint32_t> small;
+    std::vector<std::uint32_t> large;
+    for (std::uint32_t divisor = 1; divisor <= number / divisor; ++divisor) {
+        if (number % divisor != 0)
+            continue;
+        small.push_back(divisor);
+        if (divisor != number / divisor)
+            large.push_back(number / divisor);
+    }
+    small.insert(small.end(), large.rbegin(), large.rend());
+    return small;
+}
+
 std::vector<BatchShape> candidate_shapes(const TrainSettings& settings) {
     std::vector<Recompute> recomputes;
     if (settings.recompute != "full")
@@ -28,9 +43,8 @@ std::vector<BatchShape> candidate_shapes(const TrainSettings& settings) {
         recomputes.push_back(Recompute::full);
     std::vector<BatchShape> shapes;
     for (const auto recompute : recomputes) {
-        for (std::uint32_t parts = 1; parts <= settings.batch; ++parts) {
-            const bool wanted = settings.micro_batches == 0 || settings.micro_batches == parts;
-            if (wanted && settings.batch % parts == 0)
+        for (const auto parts : divisors_of(settings.batch)) {
+            if (settings.micro_batches == 0 || settings.micro_batches == parts)
                 shapes.push_back({settings.batch, settings.sequence_tokens(), parts, recompute});
         }
     }

@@ -259,7 +259,7 @@ std::string plan_report_json(const PlanReport& r) {
         {"compute_optimum", r.optimum ? optimum_json(*r.optimum) : Json(nullptr)},
         {"advice", advice_json(r.advice)},
         {"settings", Json::parse(settings_json(run.settings))}};
-    return report.dump(2);
+    return report.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 std::vector<std::string> plan_report_lines(const PlanReport& r) {

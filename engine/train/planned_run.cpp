@@ -10,6 +10,7 @@
 #include "cpu_optim/isa.h"
 #include "cuda/device_spec.h"
 #include "engine/cli/usage_error.h"
+#include "engine/compute/compute_pool.h"
 #include "engine/train/train_report.h"
 
 namespace spillway::engine {
@@ -67,7 +68,7 @@ void resolve_choices(TrainSettings& settings) {
                                      settings.warmup, settings.schedule_steps));
     settings.seq = settings.sequence_tokens();
     if (settings.threads == 0)
-        settings.threads = static_cast<std::uint32_t>(usable_processors());
+        settings.threads = static_cast<std::uint32_t>(std::min(usable_processors(), most_threads));
     settings.isa = cpu_optim::isa_name(cpu_optim::parse_isa(settings.isa));
 }
 

@@ -31,6 +31,7 @@ constexpr std::size_t least_memory_bytes = std::size_t{4} << 20;
 constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 /// Weight, residue, m, v and gradient.
 constexpr std::size_t update_bytes_per_parameter = 2 + 2 + 4 + 4 + 4;
+constexpr std::size_t first_link_bytes = std::size_t{64} << 10;
 constexpr std::size_t link_buffer_bytes = std::size_t{16} << 20;
 
 /// Shares of the time limit.
@@ -144,20 +145,28 @@ void probe_link(cuda::Device& device, std::span<std::byte> memory, double limit_
         profile.to_host_bytes_per_s = device.link_bytes_per_s();
         return;
     }
-    const auto bytes = std::min({memory.size(), link_buffer_bytes, device.free_bytes() / 2});
+    const auto most = std::min({memory.size(), link_buffer_bytes, device.free_bytes() / 2});
     try {
-        const auto buffer = device.allocate(bytes);
+        const auto buffer = device.allocate(most);
         const auto stream = device.create_stream("probe");
         const auto rate = [&](const auto& copy) {
-            return static_cast<double>(bytes) / median_pass_s(limit_s, [&] {
-                       copy();
-                       stream->synchronize();
-                   });
+            const auto pass = [&](std::size_t bytes) {
+                const auto start = Clock::now();
+                copy(bytes);
+                stream->synchronize();
+                return std::chrono::duration<double>(Clock::now() - start).count();
+            };
+            // No larger than a slow link moves in its time.
+            auto bytes = std::min(first_link_bytes, most);
+            while (pass(bytes) < limit_s / 8 && bytes < most)
+                bytes = std::min(2 * bytes, most);
+            return static_cast<double>(bytes) / median_pass_s(limit_s, [&] { pass(bytes); });
         };
-        profile.to_device_bytes_per_s =
-            rate([&] { stream->copy_to_device(buffer.data(), memory.data(), bytes); });
-        profile.to_host_bytes_per_s =
-            rate([&] { stream->copy_to_host(memory.data(), buffer.data(), bytes); });
+        profile.to_device_bytes_per_s = rate([&](std::size_t bytes) {
+            stream->copy_to_device(buffer.data(), memory.data(), bytes);
+        });
+        profile.to_host_bytes_per_s = rate(
+            [&](std::size_t bytes) { stream->copy_to_host(memory.data(), buffer.data(), bytes); });
     } catch (const cuda::OutOfDeviceMemory& error) {
         profile.notes.push_back(fmt::format("the link was not measured: {}", error.what()));
     }
@@ -218,7 +227,8 @@ MachineProfile recall_or_probe(const ProbeRequest& request, const std::filesyste
         return *recent;
     auto profile = probe_machine(request);
     try {
-        store_profile(path, profile);
+        if (stored.file != ProfileFile::foreign)
+            store_profile(path, profile);
     } catch (const std::system_error& error) {
         profile.notes.push_back(fmt::format("the profile was not stored: {}", error.what()));
     }

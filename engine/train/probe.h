@@ -31,8 +31,8 @@ struct ProbeRequest {
 [[nodiscard]] ProfileKey profile_key(const ProbeRequest& request);
 
 /// A profile of this machine from the file, if it is younger than `max_age_s`, else measured now
-/// and stored there. An empty `path`: neither. A file that cannot be read or written is a note, no
-/// error.
+/// and stored there. An empty `path`: neither. A file that cannot be read or written, or is not
+/// ours, is a note, no error.
 [[nodiscard]] MachineProfile recall_or_probe(const ProbeRequest& request,
                                              const std::filesystem::path& path, double max_age_s);
 

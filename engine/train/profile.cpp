@@ -4,16 +4,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
+#include <stdexcept>
 #include <system_error>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/statfs.h>
 
+#include "engine/cli/input_file.h"
+#include "engine/cli/output_place.h"
 #include "engine/interop/atomic_file.h"
 
 namespace spillway::engine {
@@ -27,10 +28,18 @@ using nlohmann::json;
 constexpr int format_version = 1;
 constexpr std::size_t most_profiles = 64;
 
+/// No machine's: a clock that stood still, or a file that was edited.
+class ImplausibleRate : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
 double rate(const json& object, const char* key) {
+    constexpr double least = 1e3;
+    constexpr double most = 1e15;
     const auto value = object.at(key).get<double>();
-    if (!std::isfinite(value) || value < 0)
-        throw std::runtime_error(fmt::format("'{}' is {}", key, value));
+    if (value != 0 && !(value > least && value < most))
+        throw ImplausibleRate(fmt::format("'{}' is {}", key, value));
     return value;
 }
 
@@ -72,15 +81,30 @@ MachineProfile profile_of(const json& object) {
     return profile;
 }
 
-std::vector<MachineProfile> parse_profiles(const std::string& text) {
+void parse_profiles(const std::string& text, StoredProfiles& stored) {
     const auto root = json::parse(text);
     if (root.at("format") != format_version)
-        throw std::runtime_error(
-            fmt::format("its format is {}, not {}", root.at("format").dump(), format_version));
-    std::vector<MachineProfile> profiles;
-    for (const auto& object : root.at("profiles"))
-        profiles.push_back(profile_of(object));
-    return profiles;
+        throw std::runtime_error(fmt::format("its format is not {}", format_version));
+    for (const auto& object : root.at("profiles")) {
+        try {
+            stored.profiles.push_back(profile_of(object));
+        } catch (const ImplausibleRate& error) {
+            stored.note = fmt::format("a profile was ignored: {}", error.what());
+        }
+    }
+}
+
+/// As every file that store_profile() writes, of any format.
+bool begins_as_ours(std::string_view text) {
+    const auto skip = [&text](std::string_view lead) {
+        const bool found = text.starts_with(lead);
+        text.remove_prefix(found ? lead.size() : 0);
+        return found;
+    };
+    if (!skip("{\n  \"format\": "))
+        return false;
+    text.remove_prefix(std::min(text.find_first_not_of("0123456789"), text.size()));
+    return skip(",\n  \"profiles\": [");
 }
 
 fs::path absolute_folder_of(const char* variable) {
@@ -105,17 +129,44 @@ fs::path default_profile_path() {
 }
 
 StoredProfiles load_profiles(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file)
+    std::error_code error;
+    if (fs::status(path, error).type() == fs::file_type::not_found)
         return {};
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    std::string text;
     try {
-        return {parse_profiles(text), ""};
-    } catch (const std::exception& error) {
-        return {{},
-                fmt::format("{} is not a usable profile and was ignored: {}", path.string(),
-                            error.what())};
+        text = read_regular_file(path);
+        StoredProfiles stored{.profiles = {}, .note = "", .file = ProfileFile::ours, .reason = ""};
+        parse_profiles(text, stored);
+        if (!stored.note.empty())
+            stored.note = path.string() + ": " + stored.note;
+        return stored;
+    } catch (const std::exception& failed) {
+        const auto reason = json_reason(failed);
+        if (begins_as_ours(text))
+            return {.profiles = {},
+                    .note = fmt::format("{} is not a usable profile and was ignored: {}",
+                                        path.string(), reason),
+                    .file = ProfileFile::damaged,
+                    .reason = reason};
+        return {.profiles = {},
+                .note = fmt::format("{} is no profile of this program, was ignored and stays as "
+                                    "it is: {}",
+                                    path.string(), reason),
+                .file = ProfileFile::foreign,
+                .reason = reason};
     }
+}
+
+void check_profile_path(const fs::path& path) {
+    const auto stored = load_profiles(path);
+    if (stored.file == ProfileFile::ours)
+        return;
+    if (stored.file != ProfileFile::absent)
+        throw std::invalid_argument(
+            fmt::format("{} is no profile of this program: name another file or remove it ({})",
+                        path.string(), stored.reason));
+    if (const auto problem = file_problem(path); !problem.empty())
+        throw std::invalid_argument(path.string() + " cannot be written: " + problem);
 }
 
 const MachineProfile* find_profile(std::span<const MachineProfile> profiles, const ProfileKey& key,
@@ -133,7 +184,10 @@ const MachineProfile* find_profile(std::span<const MachineProfile> profiles, con
 }
 
 void store_profile(const fs::path& path, const MachineProfile& profile) {
-    auto profiles = load_profiles(path).profiles;
+    const auto stored = load_profiles(path);
+    if (stored.file == ProfileFile::foreign)
+        throw std::system_error(EEXIST, std::generic_category(), stored.note);
+    auto profiles = stored.profiles;
     std::erase_if(profiles, [&](const auto& other) { return other.key == profile.key; });
     profiles.push_back(profile);
     if (profiles.size() > most_profiles)
@@ -143,7 +197,9 @@ void store_profile(const fs::path& path, const MachineProfile& profile) {
         root["profiles"].push_back(json_of(each));
     const auto folder = fs::absolute(path).parent_path();
     fs::create_directories(folder);
-    write_file_atomically(path, root.dump(2) + "\n");
+    // A link stays one: what it names is replaced.
+    const auto target = fs::is_symlink(path) ? fs::weakly_canonical(path) : path;
+    write_file_atomically(target, root.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 std::string cpu_model_name() {

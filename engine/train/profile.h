@@ -48,13 +48,26 @@ struct MachineProfile {
 /// environment names neither an absolute cache folder nor a home.
 [[nodiscard]] std::filesystem::path default_profile_path();
 
-/// Never fails: a file that is missing is empty; one that is damaged or of another format is
-/// ignored, and `note` says so in a sentence.
+enum class ProfileFile {
+    absent,
+    ours,     ///< read; profiles with rates that cannot be true were left out
+    damaged,  ///< begins as ours do, but is cut, damaged or of another format
+    foreign,  ///< anything else: not ours to replace
+};
+
+/// Never fails: what is ignored, `note` says in a sentence. Nothing but a regular file of at most
+/// most_input_bytes is opened.
 struct StoredProfiles {
     std::vector<MachineProfile> profiles;
     std::string note;
+    ProfileFile file = ProfileFile::absent;
+    std::string reason;  ///< why it is damaged or foreign
 };
 [[nodiscard]] StoredProfiles load_profiles(const std::filesystem::path& path);
+
+/// Whether a user may have profiles kept at `path`: in a file that is ours, or is not there while
+/// its folder is. Throws std::invalid_argument naming the path and what is wrong with it.
+void check_profile_path(const std::filesystem::path& path);
 
 /// The newest profile of `key` made within the last `max_age_s`; nullptr if there is none. One from
 /// the future (a clock set back) does not count.
@@ -63,7 +76,8 @@ struct StoredProfiles {
                                                  std::int64_t max_age_s);
 
 /// Adds `profile`, in place of an older one of its key, and writes the file in one step; folders
-/// are made as needed, a damaged file is replaced. Throws std::system_error naming the path.
+/// are made as needed, a damaged file is replaced, a foreign one never. Throws std::system_error
+/// naming the path.
 void store_profile(const std::filesystem::path& path, const MachineProfile& profile);
 
 /// The key's parts, asked of this machine.

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/cli/input_file.h"
+
 namespace spillway::engine {
 namespace {
 
@@ -36,6 +38,12 @@ double progress_of_line(const std::string& line, std::uint64_t iteration, double
 }  // namespace
 
 ProgressReplay::ProgressReplay(const std::filesystem::path& log) {
+    std::error_code ignored;
+    const auto type = std::filesystem::status(log, ignored).type();
+    // Asked before it is opened: a pipe would be waited for, a device may never end.
+    if (type != std::filesystem::file_type::regular)
+        throw std::runtime_error(fmt::format("progress log {}: cannot be read: it {}", log.string(),
+                                             kind_of_file(type)));
     std::ifstream file(log, std::ios::binary);
     if (!file)
         throw std::runtime_error(fmt::format("progress log {}: cannot be read", log.string()));

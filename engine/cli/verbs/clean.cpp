@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "engine/cli/option_set.h"
+#include "engine/cli/output_place.h"
 #include "engine/train/train_report.h"
 #include "offload/state_folder.h"
 
@@ -67,7 +68,7 @@ int run_clean(std::span<const std::string> arguments, Console& console) {
                       "live or can be resumed are never touched.");
     options.add_positional({"folder", "DIR", "a run's folder, or one given as --nvme", ""}, folder);
     options.add({"yes", "", "remove what is listed without asking", ""}, yes);
-    options.add({"json", "FILE|-", "where the list goes as JSON", "nowhere"}, json);
+    add_json_option(options, json, "where the list goes as JSON");
     if (options.parse(arguments) == OptionSet::Outcome::help_wanted) {
         console.result(options.help());
         return as_int(ExitCode::done);

@@ -9,6 +9,7 @@
 
 #include "engine/cli/backend_option.h"
 #include "engine/cli/option_set.h"
+#include "engine/cli/output_place.h"
 #include "engine/interop/huggingface_gpt2.h"
 #include "engine/interop/run_model.h"
 #include "engine/train/train_report.h"
@@ -48,7 +49,7 @@ std::string summary_json(const ExportArguments& given, const offload::StateReade
                                       {"tensors", summary.tensors},
                                       {"parameters", summary.parameters},
                                       {"file_bytes", summary.file_bytes}};
-    return root.dump(2);
+    return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 ExportSummary export_run(const ExportArguments& given, offload::StateReader& reader,
@@ -83,7 +84,7 @@ int run_export(std::span<const std::string> arguments, Console& console) {
         {"dtype", "fp32|bf16", "type of the weights: masters or working weights", ""},
         {"fp32", "bf16"}, given.dtype);
     add_backend_option(options, given.io_backend);
-    options.add({"json", "FILE|-", "where a summary goes as JSON", "nowhere"}, given.json);
+    add_json_option(options, given.json, "where a summary goes as JSON", &given.destination);
     options.refuse("optimizer-state");
     if (options.parse(arguments) == OptionSet::Outcome::help_wanted) {
         console.result(options.help());

@@ -13,6 +13,7 @@
 #include "cuda/cpu_device.h"
 #include "engine/cli/backend_option.h"
 #include "engine/cli/option_set.h"
+#include "engine/cli/output_place.h"
 #include "engine/interop/huggingface_gpt2.h"
 #include "engine/interop/run_model.h"
 #include "engine/model/text_generator.h"
@@ -25,6 +26,8 @@ namespace spillway::engine {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::uint64_t most_tokens = std::uint64_t{1} << 40;
 
 struct GenerateArguments {
     fs::path model;
@@ -109,9 +112,8 @@ void declare(OptionSet& options, GenerateArguments& given) {
     options.add({"threads", "N", "threads to compute with", "all processors"}, given.threads);
     options.add({"isa", "NAME", "instruction set of the kernels", ""}, given.isa);
     add_backend_option(options, given.io_backend);
-    options.add(
-        {"json", "FILE|-", "where the result goes as JSON; with - in place of the text", "nowhere"},
-        given.json);
+    add_json_option(options, given.json,
+                    "where the result goes as JSON; with - in place of the text");
 }
 
 std::string write_text(TextGenerator& generator, const GenerateArguments& given, Console& console) {
@@ -150,6 +152,12 @@ void require_sound(const OptionSet& options, const GenerateArguments& given) {
     } catch (const std::invalid_argument& error) {
         throw UsageError(error.what());
     }
+    if (given.threads > most_threads)
+        throw UsageError(
+            fmt::format("--threads is {}; at most {} can compute", given.threads, most_threads));
+    if (given.tokens > most_tokens)
+        throw UsageError(
+            fmt::format("--tokens is {}; at most {} are written", given.tokens, most_tokens));
     if (given.prompt.empty())
         throw UsageError("--prompt is empty; a model needs something to go on from");
 }

@@ -6,6 +6,7 @@
 
 #include "engine/cli/machine_report.h"
 #include "engine/cli/option_set.h"
+#include "engine/cli/output_place.h"
 
 namespace spillway::engine {
 
@@ -14,7 +15,7 @@ int run_info(std::span<const std::string> arguments, Console& console) {
     std::string json;
     OptionSet options("info", "Shows what this machine has for training.");
     options.add({"dir", "DIR", "the folder whose drive is looked at", ""}, folder);
-    options.add({"json", "FILE|-", "where the result goes as JSON", "nowhere"}, json);
+    add_json_option(options, json);
     if (options.parse(arguments) == OptionSet::Outcome::help_wanted) {
         console.result(options.help());
         return as_int(ExitCode::done);

@@ -11,6 +11,7 @@
 
 #include "engine/cli/backend_option.h"
 #include "engine/cli/option_set.h"
+#include "engine/cli/output_place.h"
 #include "engine/train/train_report.h"
 #include "offload/state_reader.h"
 
@@ -121,7 +122,7 @@ int run_inspect(std::span<const std::string> arguments, Console& console) {
         {"verify", "on|off", "read all stored tiles and compare their checksums", ""},
         {"on", "off"}, given.verify);
     add_backend_option(options, given.io_backend);
-    options.add({"json", "FILE|-", "where the result goes as JSON", "nowhere"}, given.json);
+    add_json_option(options, given.json);
     if (options.parse(arguments) == OptionSet::Outcome::help_wanted) {
         console.result(options.help());
         return as_int(ExitCode::done);

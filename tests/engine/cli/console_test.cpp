@@ -61,6 +61,17 @@ TEST_CASE("console: JSON for a file replaces it as a whole") {
     CHECK_THROWS_AS(console.write_json("{}", folder.path().string()), std::system_error);
 }
 
+TEST_CASE("console: a link stays one, and what it names is replaced") {
+    const spillway::testing::TemporaryFolder folder;
+    std::ostringstream human;
+    Console console(human, human, HumanStream::plain);
+    std::ofstream(folder.path() / "r.json") << "former";
+    std::filesystem::create_symlink("r.json", folder.path() / "link");
+    console.write_json("{}", (folder.path() / "link").string());
+    CHECK(std::filesystem::is_symlink(folder.path() / "link"));
+    CHECK(read(folder.path() / "r.json") == "{}\n");
+}
+
 TEST_CASE("console: a results stream that does not take the text is an error") {
     std::ostringstream human;
     std::ostringstream results;

@@ -30,11 +30,20 @@ TEST_CASE("malformed times are refused with what is accepted") {
     CHECK_THROWS_AS(parse_duration_s(text), std::invalid_argument);
 }
 
+TEST_CASE("times of more than a century, and sizes of 2^64 bytes, are too large") {
+    CHECK(parse_duration_s("36600d") == 36600 * 86400.0);
+    const auto* time = GENERATE("36601d", "99999999999999d", "9999999999999", "36600d1s");
+    CHECK_THROWS_WITH(parse_duration_s(time), Catch::Contains("100 years"));
+    CHECK_THROWS_WITH(parse_duration_s(std::string(400, '9')), Catch::Contains("100 years"));
+    const auto* size = GENERATE("20000000TiB", "18446744073709551616", "99999999999999999999GB");
+    CHECK_THROWS_WITH(parse_size_bytes(size), Catch::Contains("is too large a size"));
+}
+
 TEST_CASE("sizes are read, and malformed ones refused with what is accepted") {
     CHECK(parse_size_bytes("8GiB") == 8ULL << 30);
     CHECK(parse_size_bytes("64MB") == 64'000'000);
     CHECK(parse_size_bytes("4096") == 4096);
-    const auto* text = GENERATE("", "8G", "-1", "8 GiB", "lots", "20000000TiB");
+    const auto* text = GENERATE("", "8G", "-1", "8 GiB", "lots", "20000000XiB");
     CHECK_THROWS_WITH(parse_size_bytes(text),
                       Catch::Contains(std::string("\"") + text + "\" is no size") &&
                           Catch::Contains("KiB, MiB, GiB, TiB"));

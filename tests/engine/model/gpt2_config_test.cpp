@@ -36,6 +36,10 @@ TEST_CASE("gpt2_config: a model is parsed, and what is no model is refused by na
     }
 }
 
+TEST_CASE("gpt2_config: a number that is too large is called so") {
+    CHECK_THROWS_WITH(parse_gpt2("gpt2:99999999999x8x1"), Contains("too large"));
+}
+
 TEST_CASE("gpt2_config: sizes that make no model are refused") {
     const auto refused = [](auto change, const char* why) {
         Gpt2Config config = small();
@@ -43,7 +47,16 @@ TEST_CASE("gpt2_config: sizes that make no model are refused") {
         CHECK_THROWS_WITH(resolve(config), Contains(why));
     };
     refused([](Gpt2Config& c) { c.layers = 0; }, "0 layers");
+    refused([](Gpt2Config& c) { c.layers = 10'001; }, "10001 layers; it must have 1 to 10000");
     refused([](Gpt2Config& c) { c.hidden = 0; }, "hidden is 0");
+    refused([](Gpt2Config& c) { c.vocabulary = 1 << 25; }, "vocabulary is 33554432");
+    refused([](Gpt2Config& c) { c.context = 1 << 25; }, "context is 33554432");
+    refused(
+        [](Gpt2Config& c) {
+            c.layers = 10'000;
+            c.hidden = 1 << 20;
+        },
+        "parameters; the most is 2^48");
     refused([](Gpt2Config& c) { c.heads = 0; }, "0 heads");
     refused([](Gpt2Config& c) { c.heads = 5; }, "multiple of heads");
     refused([](Gpt2Config& c) { c.vocabulary = 0; }, "vocabulary is 0");

@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "tests/support/temporary_folder.h"
 
@@ -90,7 +91,7 @@ TEST_CASE("profile: only a recent one of the same machine is found") {
     CHECK(find_profile(std::span(profiles).first(1), key, 200, 1000) == nullptr);
 }
 
-TEST_CASE("profile: a damaged or outdated file is ignored with a note and replaced") {
+TEST_CASE("profile: a damaged or outdated file of ours is ignored with a note and replaced") {
     const testing::TemporaryFolder folder;
     const auto path = folder.path() / "profile.json";
     store_profile(path, example("cpu", 100));
@@ -101,10 +102,11 @@ TEST_CASE("profile: a damaged or outdated file is ignored with a note and replac
         text.replace(text.find(from), from.size(), to);
         return text;
     };
-    for (const auto& text : {std::string(), std::string("no JSON"), std::string("[]"),
-                             std::string("{}"), valid.substr(0, valid.size() / 2),
-                             with("\"format\": 1", "\"format\": 2"), with("8000000000.0", "-1.0"),
-                             with("8000000000.0", "\"fast\""), with("\"threads\"", "\"thread\"")}) {
+    for (const auto& text :
+         {valid.substr(0, valid.size() / 2), with("\"format\": 1", "\"format\": 2"),
+          with("8000000000.0", "-1.0"), with("8000000000.0", "999.0"), with("8000000000.0", "1e15"),
+          with("8000000000.0", "1e400"), with("8000000000.0", "\"fast\""),
+          with("\"threads\"", "\"thread\"")}) {
         INFO(text);
         std::ofstream(path, std::ios::trunc) << text;
         CHECK(load_profiles(path).profiles.empty());
@@ -114,6 +116,65 @@ TEST_CASE("profile: a damaged or outdated file is ignored with a note and replac
     }
     CHECK_THROWS_AS(store_profile(path / "below a file" / "p.json", example("cpu", 1)),
                     std::system_error);
+}
+
+TEST_CASE("profile: rates that cannot be true leave the other profiles") {
+    const testing::TemporaryFolder folder;
+    const auto path = folder.path() / "profile.json";
+    auto wrong = example("cpu", 100);
+    wrong.drive->write_bytes_per_s = 1000;
+    store_profile(path, wrong);
+    store_profile(path, example("sim:64MiB", 100));
+    const auto loaded = load_profiles(path);
+    REQUIRE(loaded.profiles.size() == 1);
+    CHECK(loaded.profiles[0] == example("sim:64MiB", 100));
+    CHECK(loaded.file == ProfileFile::ours);
+    check_profile_path(path);
+}
+
+TEST_CASE("profile: what is not ours is never replaced") {
+    const testing::TemporaryFolder folder;
+    const auto path = folder.path() / "thesis.json";
+    const auto read = [&] {
+        std::ifstream file(path);
+        return std::string{std::istreambuf_iterator<char>(file), {}};
+    };
+    for (const std::string text :
+         {"", "no JSON", "[]", "{}", "{\"format\": 1}", "{\n  \"format\": 1,\n  \"data\": ["}) {
+        INFO(text);
+        std::ofstream(path, std::ios::trunc) << text;
+        CHECK(load_profiles(path).file == ProfileFile::foreign);
+        CHECK_THROWS_WITH(store_profile(path, example("cpu", 1)), Contains(path.string()));
+        CHECK_THROWS_WITH(check_profile_path(path), Contains("is no profile of this program"));
+        CHECK(read() == text);
+    }
+    const auto fifo = folder.path() / "fifo";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    const std::filesystem::path device = "/dev/zero";
+    for (const auto& other : {folder.path(), fifo, device}) {
+        CHECK(load_profiles(other).file == ProfileFile::foreign);
+        CHECK_THROWS_AS(store_profile(other, example("cpu", 1)), std::system_error);
+        CHECK_THROWS_WITH(check_profile_path(other), Contains("is a "));
+    }
+    CHECK(std::filesystem::is_character_file(device));
+}
+
+TEST_CASE("profile: a path of the user's is ours, or free in a folder that is there") {
+    const testing::TemporaryFolder folder;
+    const auto path = folder.path() / "profile.json";
+    check_profile_path(path);
+    store_profile(path, example("cpu", 100));
+    check_profile_path(path);
+    std::filesystem::resize_file(path, 200);
+    CHECK(load_profiles(path).file == ProfileFile::damaged);
+    CHECK_THROWS_WITH(check_profile_path(path), Contains("is no profile of this program"));
+    CHECK_THROWS_WITH(check_profile_path(folder.path() / "no" / "p.json"), Contains("not there"));
+    CHECK_FALSE(std::filesystem::exists(folder.path() / "no"));
+    const auto link = folder.path() / "link";
+    std::filesystem::create_symlink(path, link);
+    store_profile(link, example("cpu", 200));
+    CHECK(std::filesystem::is_symlink(link));
+    CHECK(load_profiles(path).profiles.size() == 1);
 }
 
 TEST_CASE("profile: the default place follows the environment") {

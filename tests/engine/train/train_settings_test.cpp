@@ -90,6 +90,28 @@ TEST_CASE("train_settings: contradictions and values out of range name option an
     SECTION("a ragged chunk") {
         s.chunk_size = 100000, said = "--chunk-size is 100000";
     }
+    SECTION("the most sequences there are") {
+        s.batch = 4294967295, said = "--batch is 4294967295; the most is 1048576";
+    }
+    SECTION("more tokens than can be numbered") {
+        s.batch = 1 << 20, s.context = 1 << 12, said = "tokens a step; the most is 2147483647";
+    }
+    SECTION("more activations than can be counted") {
+        s.model = "gpt2:10000x1024x16", s.context = 1 << 20, s.batch = 1000;
+        said = "than can be planned for";
+    }
+    SECTION("too many threads") {
+        s.threads = 257, said = "--threads is 257; the most is 256";
+    }
+    SECTION("evaluations without end") {
+        s.eval_sequences = 4294967295, said = "--eval-sequences is 4294967295";
+    }
+    SECTION("a chunk beyond memory") {
+        s.chunk_size = std::uint64_t{1} << 63, said = "--chunk-size is 9223372036854775808";
+    }
+    SECTION("a rate beyond the range") {
+        s.lr = 1e31, said = "from 0 to 1e30";
+    }
     SECTION("a long warmup") {
         s.warmup = 9, s.schedule_steps = 8, said = "--warmup 9";
     }
