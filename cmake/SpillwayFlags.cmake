@@ -18,6 +18,8 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g")
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
 
 if(SPILLWAY_SANITIZE)
+    # Reports name functions and lines; all the rest of debug information takes time to write.
+    set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
     # Instrumented code makes g++ 12 see uninitialised values where there are none.
     target_compile_options(spillway_flags INTERFACE -fsanitize=${SPILLWAY_SANITIZE} -fno-omit-frame-pointer
                            -Wno-error=maybe-uninitialized)

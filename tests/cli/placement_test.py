@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Spillway authors
-"""P1: one run, placed in many ways, ends with one set of weights. 40 steps each."""
+"""P1: one run, placed in many ways, ends with one set of weights. 24 steps each."""
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from support import fresh, temporary_folder, train  # noqa: E402
 
-RUN = ["--model", "gpt2:4x192x4", "--context", "96", "--batch", "4", "--seq", "80", "--steps", "40",
+RUN = ["--model", "gpt2:4x192x4", "--context", "96", "--batch", "4", "--seq", "80", "--steps", "24",
        "--lr", "3e-3", "--warmup", "5", "--probe", "off", "--eval-sequences", "4", "--seed", "7"]
 DRIVE = ["--nvme", "{folder}/drive"]
 DEVICE = [*DRIVE, "--device", "sim:16MiB@4GB/s"]
@@ -47,7 +47,7 @@ IN_EVERY_MODE = ["all in memory on the cpu", "two threads", "small device, small
 def hash_of(folder, arguments):
     arguments = [argument.format(folder=folder) for argument in arguments]
     result = train(fresh(folder), *RUN, *arguments)
-    assert result["updates"] == 40 and result["exact"] is True, result
+    assert result["updates"] == 24 and result["exact"] is True, result
     return result
 
 
