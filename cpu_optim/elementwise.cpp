@@ -2,14 +2,10 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "cpu_optim/elementwise.h"
 
-#include <cmath>
-
-#include "cpu_optim/detail/elementwise_run.h"
 #include "cpu_optim/detail/gradient_element.h"
 #include "cpu_optim/detail/kernel_table.h"
 #include "cpu_optim/detail/require_planes.h"
-#include "cpu_optim/elementwise_reference.h"
-#include "cpu_optim/split_master.h"
+#include "cpu_optim/detail/run_elements.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu_optim/elementwise.cpp"
@@ -205,24 +201,13 @@ const auto& kernels_of(const RmspropCoefficients&) {
 
 /// Updates element `i` by the reference; returns 1 if the new master is to be counted.
 template <class Coefficients>
-std::size_t update_element(const Coefficients& coefficients, const RunPointers& run,
+std::size_t update_element(const Coefficients& coefficients, const ElementwiseRun& run,
                            std::size_t planes, std::size_t i) {
-    ElementwiseElement element;
-    element.master = run.master != nullptr ? run.master[i] : join({run.weight[i], run.residue[i]});
-    for (std::size_t plane = 0; plane < planes; ++plane)
-        element.state[plane] = run.state[plane][i];
     const float gradient = detail::gradient_element(run.gradient, run.gradient_type, i);
-    element = updated(coefficients, element, gradient);
-    for (std::size_t plane = 0; plane < planes; ++plane)
-        run.state[plane][i] = element.state[plane];
-    if (run.master != nullptr) {
-        run.master[i] = element.master;
-        return std::isfinite(element.master) ? 0 : 1;
-    }
-    const SplitWeight halves = split(element.master);
-    run.weight[i] = halves.hi;
-    run.residue[i] = halves.lo;
-    return has_finite_hi(element.master) ? 0 : 1;
+    const ElementwiseElement element =
+        updated(coefficients, detail::element_of(run, planes, i), gradient);
+    detail::store_state(run, planes, element, i);
+    return detail::store_master(run, element.master, i);
 }
 
 template <class Coefficients>
@@ -234,18 +219,11 @@ std::size_t update_by_rule(Isa isa, const Coefficients& coefficients, const Elem
     detail::require_masters("update_run", run.master, run.weight, run.residue);
     detail::require_state("update_run", run, planes);
     detail::require_gradient("update_run", run);
-    const RunPointers pointers{.elements = run.elements,
-                               .master = run.master,
-                               .weight = run.weight,
-                               .residue = run.residue,
-                               .state = {run.state[0], run.state[1], run.state[2]},
-                               .gradient = run.gradient,
-                               .gradient_type = run.gradient_type};
     Progress progress{.elements = 0, .nonfinite = 0};
     if (kernel != nullptr)
-        progress = kernel(coefficients, pointers);
+        progress = kernel(coefficients, detail::pointers_of(run));
     for (std::size_t i = progress.elements; i < run.elements; ++i)
-        progress.nonfinite += update_element(coefficients, pointers, planes, i);
+        progress.nonfinite += update_element(coefficients, run, planes, i);
     return progress.nonfinite;
 }
 

@@ -14,6 +14,8 @@ namespace {
 
 using Checker = detail::HyperChecker;
 using detail::power;
+using detail::signed_scale;
+using Step = detail::RuleStep;
 
 void check_fields(const Checker& checker, const AdamHyperParameters& hyper) {
     checker.not_negative("learning_rate", hyper.learning_rate);
@@ -66,18 +68,6 @@ void check_fields(const Checker& checker, const RmspropHyperParameters& hyper) {
 
 constexpr Term term(bool is_on) {
     return is_on ? Term::on : Term::off;
-}
-
-/// What a rule's coefficients depend on beside its hyper-parameters.
-struct Step {
-    std::uint64_t number;
-    double gradient_scale;
-};
-
-/// Negating is exact, so a maximised objective costs no operation of its own.
-float signed_scale(const Checker& checker, Objective objective, double gradient_scale) {
-    const float scale = checker.narrow("gradient_scale", gradient_scale);
-    return objective == Objective::maximise ? -scale : scale;
 }
 
 /// What the moment and the gradient itself are multiplied by.
@@ -222,10 +212,7 @@ ElementwiseCoefficients make_coefficients(const HyperParameters& hyper, std::uin
                                           double gradient_scale) {
     check(hyper);
     const Checker checker(optimizer_name(hyper));
-    checker.not_negative("gradient_scale", gradient_scale);
-    if (step == 0)
-        checker.refuse("step", 0, "must be 1 at a tensor's first update");
-    const Step at{.number = step, .gradient_scale = gradient_scale};
+    const auto at = detail::checked_step(checker, step, gradient_scale);
     return std::visit(
         [&](const auto& fields) {
             return ElementwiseCoefficients{.rule = derive(checker, fields, at)};

@@ -3,15 +3,13 @@
 #include "cpu_optim/layerwise.h"
 
 #include <array>
-#include <cmath>
 
-#include "cpu_optim/detail/elementwise_run.h"
 #include "cpu_optim/detail/gradient_element.h"
 #include "cpu_optim/detail/kernel_table.h"
 #include "cpu_optim/detail/lane_sum.h"
 #include "cpu_optim/detail/require_planes.h"
+#include "cpu_optim/detail/run_elements.h"
 #include "cpu_optim/layerwise_reference.h"
-#include "cpu_optim/split_master.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu_optim/layerwise.cpp"
@@ -215,42 +213,6 @@ const auto& kernels_of(const LarsCoefficients&) {
     return lars_kernels;
 }
 
-RunPointers pointers_of(const ElementwiseRun& run) {
-    return {.elements = run.elements,
-            .master = run.master,
-            .weight = run.weight,
-            .residue = run.residue,
-            .state = {run.state[0], run.state[1], run.state[2]},
-            .gradient = run.gradient,
-            .gradient_type = run.gradient_type};
-}
-
-ElementwiseElement element_of(const ElementwiseRun& run, std::size_t planes, std::size_t i) {
-    ElementwiseElement element;
-    element.master = run.master != nullptr ? run.master[i] : join({run.weight[i], run.residue[i]});
-    for (std::size_t plane = 0; plane < planes; ++plane)
-        element.state[plane] = run.state[plane][i];
-    return element;
-}
-
-void store_state(const ElementwiseRun& run, std::size_t planes, const ElementwiseElement& element,
-                 std::size_t i) {
-    for (std::size_t plane = 0; plane < planes; ++plane)
-        run.state[plane][i] = element.state[plane];
-}
-
-/// Returns 1 if the new master is to be counted.
-std::size_t store_master(const ElementwiseRun& run, float master, std::size_t i) {
-    if (run.master != nullptr) {
-        run.master[i] = master;
-        return std::isfinite(master) ? 0 : 1;
-    }
-    const SplitWeight halves = split(master);
-    run.weight[i] = halves.hi;
-    run.residue[i] = halves.lo;
-    return has_finite_hi(master) ? 0 : 1;
-}
-
 template <class Coefficients>
 LayerSums prepare_by_rule(Isa isa, const Coefficients& coefficients, const ElementwiseRun& run) {
     const auto& kernels = kernels_of(coefficients);
@@ -263,12 +225,12 @@ LayerSums prepare_by_rule(Isa isa, const Coefficients& coefficients, const Eleme
     std::array<double, detail::sum_lanes> weights{}, directions{};
     std::size_t i = 0;
     if (kernel != nullptr)
-        i = kernel(coefficients, pointers_of(run), weights.data(), directions.data());
+        i = kernel(coefficients, detail::pointers_of(run), weights.data(), directions.data());
     for (; i < run.elements; ++i) {
-        const ElementwiseElement old = element_of(run, kernels.planes, i);
+        const ElementwiseElement old = detail::element_of(run, kernels.planes, i);
         const float gradient = detail::gradient_element(run.gradient, run.gradient_type, i);
         const auto [element, direction] = prepared(coefficients, old, gradient);
-        store_state(run, kernels.planes, element, i);
+        detail::store_state(run, kernels.planes, element, i);
         const double w = old.master;
         const double u = direction;
         weights[i % detail::sum_lanes] += w * w;
@@ -290,15 +252,15 @@ std::size_t apply_by_rule(Isa isa, const Coefficients& coefficients, float step,
         detail::require_gradient("apply_run", run);
     Progress progress{.elements = 0, .nonfinite = 0};
     if (kernel != nullptr)
-        progress = kernel(coefficients, step, pointers_of(run));
+        progress = kernel(coefficients, step, detail::pointers_of(run));
     for (std::size_t i = progress.elements; i < run.elements; ++i) {
         const float gradient = kernels.applies_gradient
                                    ? detail::gradient_element(run.gradient, run.gradient_type, i)
                                    : 0.0F;
         const ElementwiseElement element =
-            applied(coefficients, step, element_of(run, kernels.planes, i), gradient);
-        store_state(run, kernels.planes, element, i);
-        progress.nonfinite += store_master(run, element.master, i);
+            applied(coefficients, step, detail::element_of(run, kernels.planes, i), gradient);
+        detail::store_state(run, kernels.planes, element, i);
+        progress.nonfinite += detail::store_master(run, element.master, i);
     }
     return progress.nonfinite;
 }

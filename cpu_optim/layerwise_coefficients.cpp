@@ -12,6 +12,8 @@ namespace {
 
 using detail::HyperChecker;
 using detail::power;
+using detail::signed_scale;
+using Step = detail::RuleStep;
 
 void check_fields(const HyperChecker& checker, const LambHyperParameters& hyper) {
     checker.not_negative("learning_rate", hyper.learning_rate);
@@ -30,17 +32,6 @@ void check_fields(const HyperChecker& checker, const LarsHyperParameters& hyper)
     checker.not_negative("momentum", hyper.momentum);
     checker.not_negative("weight_decay", hyper.weight_decay);
     checker.not_negative("trust_coefficient", hyper.trust_coefficient);
-}
-
-/// What a rule's coefficients depend on beside its hyper-parameters.
-struct Step {
-    std::uint64_t number;
-    double gradient_scale;
-};
-
-float signed_scale(const HyperChecker& checker, Objective objective, double gradient_scale) {
-    const float scale = checker.narrow("gradient_scale", gradient_scale);
-    return objective == Objective::maximise ? -scale : scale;
 }
 
 LambCoefficients derive(const HyperChecker& checker, const LambHyperParameters& hyper,
@@ -124,10 +115,7 @@ LayerwiseCoefficients make_coefficients(const LayerwiseHyperParameters& hyper, s
                                         double gradient_scale) {
     check(hyper);
     const HyperChecker checker(optimizer_name(hyper));
-    checker.not_negative("gradient_scale", gradient_scale);
-    if (step == 0)
-        checker.refuse("step", 0, "must be 1 at a tensor's first update");
-    const Step at{.number = step, .gradient_scale = gradient_scale};
+    const auto at = detail::checked_step(checker, step, gradient_scale);
     return std::visit(
         [&](const auto& fields) {
             return LayerwiseCoefficients{.rule = derive(checker, fields, at)};

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 #include <stdexcept>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include "cpu_optim/elementwise.h"
 
 namespace spillway::cpu_optim::detail {
 
@@ -44,5 +47,26 @@ class HyperChecker {
   private:
     std::string_view optimizer_;
 };
+
+/// What a rule's coefficients depend on beside its hyper-parameters.
+struct RuleStep {
+    std::uint64_t number;
+    double gradient_scale;
+};
+
+[[nodiscard]] inline RuleStep checked_step(const HyperChecker& checker, std::uint64_t step,
+                                           double gradient_scale) {
+    checker.not_negative("gradient_scale", gradient_scale);
+    if (step == 0)
+        checker.refuse("step", 0, "must be 1 at a tensor's first update");
+    return {.number = step, .gradient_scale = gradient_scale};
+}
+
+/// Negating is exact, so a maximised objective costs no operation of its own.
+[[nodiscard]] inline float signed_scale(const HyperChecker& checker, Objective objective,
+                                        double gradient_scale) {
+    const float scale = checker.narrow("gradient_scale", gradient_scale);
+    return objective == Objective::maximise ? -scale : scale;
+}
 
 }  // namespace spillway::cpu_optim::detail
