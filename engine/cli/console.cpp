@@ -20,10 +20,9 @@ void replace_file(const std::filesystem::path& path, const std::string& text) {
     // A device or pipe (/dev/stdout, a shell's >(...)) cannot be replaced, only written to; nor
     // must a link of /dev be, whatever it names. Another link stays, and what it names is replaced.
     const auto status = fs::status(path);
-    const bool is_link = fs::is_symlink(path);
-    const bool is_stream = is_link && path.native().starts_with("/dev/");
+    const bool is_stream = fs::is_symlink(path) && path.native().starts_with("/dev/");
     if (!is_stream && (!fs::exists(status) || fs::is_regular_file(status))) {
-        write_file_atomically(is_link ? fs::weakly_canonical(path) : path, text);
+        write_file_atomically(behind_link(path), text);
         return;
     }
     std::ofstream file(path, std::ios::binary | std::ios::app);

@@ -20,14 +20,18 @@ double nvme_time_s(const MachineRates& rates, double read_bytes, double written_
                      time_of(read_bytes + written_bytes, rates.nvme_mixed)});
 }
 
+double link_time_s(const MachineRates& rates, double to_device_bytes, double to_host_bytes) {
+    return std::max(time_of(to_device_bytes, rates.to_device),
+                    time_of(to_host_bytes, rates.to_host));
+}
+
 LaneTimes lane_times(const MachineRates& rates, const StepDemand& demand) {
-    return {
-        .cpu_s = demand.cpu_s,
-        .nvme_s = nvme_time_s(rates, static_cast<double>(demand.nvme_read_bytes),
-                              static_cast<double>(demand.nvme_written_bytes)),
-        .link_s = std::max(time_of(static_cast<double>(demand.to_device_bytes), rates.to_device),
-                           time_of(static_cast<double>(demand.to_host_bytes), rates.to_host)),
-        .dram_s = time_of(static_cast<double>(demand.dram_bytes), rates.dram)};
+    return {.cpu_s = demand.cpu_s,
+            .nvme_s = nvme_time_s(rates, static_cast<double>(demand.nvme_read_bytes),
+                                  static_cast<double>(demand.nvme_written_bytes)),
+            .link_s = link_time_s(rates, static_cast<double>(demand.to_device_bytes),
+                                  static_cast<double>(demand.to_host_bytes)),
+            .dram_s = time_of(static_cast<double>(demand.dram_bytes), rates.dram)};
 }
 
 StepBound step_bound(const LaneTimes& lanes) {

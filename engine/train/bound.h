@@ -40,6 +40,9 @@ struct LaneTimes {
 /// Of reads and writes at once.
 [[nodiscard]] double nvme_time_s(const MachineRates& rates, double read_bytes,
                                  double written_bytes);
+/// Of copies both ways at once.
+[[nodiscard]] double link_time_s(const MachineRates& rates, double to_device_bytes,
+                                 double to_host_bytes);
 
 /// The physical bound of a step and the resource that sets it.
 struct StepBound {

@@ -166,6 +166,10 @@ TrainPlan plan_training(const ModelLayout& layout, const TrainSettings& settings
     return Planning(layout, settings, threads, budgets, nvme).run();
 }
 
+offload::NvmeTier nvme_tier(const TrainSettings& settings) noexcept {
+    return settings.nvme.empty() ? offload::NvmeTier::absent : offload::NvmeTier::present;
+}
+
 offload::UpdateTiming update_timing(const TrainSettings& settings) noexcept {
     return !settings.clip && settings.nonfinite == "stop" ? offload::UpdateTiming::as_completed
                                                           : offload::UpdateTiming::after_norm;

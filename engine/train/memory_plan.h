@@ -53,6 +53,9 @@ struct TrainPlan {
                                       std::size_t threads, const MemoryBudgets& budgets,
                                       offload::NvmeTier nvme);
 
+/// Whether the settings name a folder for it.
+[[nodiscard]] offload::NvmeTier nvme_tier(const TrainSettings& settings) noexcept;
+
 /// When updates may run: with nothing to wait for (`--clip off --nonfinite stop`) as gradients
 /// complete.
 [[nodiscard]] offload::UpdateTiming update_timing(const TrainSettings& settings) noexcept;

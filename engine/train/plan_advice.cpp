@@ -40,9 +40,8 @@ std::optional<PlanAdvice> rate(const Candidate& candidate, const PlannedRun& run
                                const MachineSpeed& speed, double tokens_per_s) {
     PlannedRun changed{candidate.settings, run.layout, candidate.budgets, {}};
     try {
-        changed.plan = plan_training(
-            changed.layout, changed.settings, changed.settings.threads, changed.budgets,
-            changed.settings.nvme.empty() ? offload::NvmeTier::absent : offload::NvmeTier::present);
+        changed.plan = plan_training(changed.layout, changed.settings, changed.settings.threads,
+                                     changed.budgets, nvme_tier(changed.settings));
     } catch (const offload::PlanRefused&) {
         return std::nullopt;
     }

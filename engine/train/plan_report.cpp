@@ -10,9 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/train/optimizer_choice.h"
+#include "engine/train/memory_items_json.h"
 #include "engine/train/run_record.h"
-#include "engine/train/setting_fields.h"
 #include "engine/train/train_report.h"
 
 namespace spillway::engine {
@@ -51,13 +50,6 @@ std::vector<PlanePlacement> placements(const PlannedRun& run) {
         (plan.gradient_resident[chunk] != 0 ? gradient.host_bytes : gradient.nvme_bytes) += bytes;
     }
     list.push_back(gradient);
-    return list;
-}
-
-Json items_json(const std::vector<offload::MemoryItem>& items) {
-    auto list = Json::array();
-    for (const auto& item : items)
-        list.push_back({{"name", item.name}, {"bytes", item.bytes}});
     return list;
 }
 
@@ -212,8 +204,7 @@ DriveEndurance drive_endurance(const PlannedRun& run, const StepPrediction& pred
                                double tbw_bytes) {
     const auto steps_per_day = day_s / prediction.seconds;
     const auto interval = parse_commit_interval(run.settings.commit_every);
-    const auto commits_per_day = run.settings.durable == "off" ? 0
-                                 : interval.steps > 0
+    const auto commits_per_day = interval.steps > 0
                                      ? steps_per_day / static_cast<double>(interval.steps)
                                      : day_s / interval.seconds;
     DriveEndurance endurance;

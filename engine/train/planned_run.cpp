@@ -60,6 +60,18 @@ void require_memory(const TrainPlan& plan, const MemoryBudgets& budgets,
 
 }  // namespace
 
+std::vector<std::string> problems_here(const TrainSettings& settings, SettingsUse use) {
+    auto problems = problems_of(settings, use);
+    if (!settings.nvme.empty() && !fs::is_directory(settings.nvme))
+        problems.push_back(fmt::format(
+            "--nvme {}: is no folder; name an existing one on the drive to use", settings.nvme));
+    for (const auto& file : settings.data) {
+        if (!fs::is_regular_file(file))
+            problems.push_back(fmt::format("--data {}: is no file that can be read", file));
+    }
+    return problems;
+}
+
 void resolve_choices(TrainSettings& settings) {
     if (settings.schedule_steps == 0)
         settings.schedule_steps = settings.steps;
@@ -75,9 +87,7 @@ void resolve_choices(TrainSettings& settings) {
 PlannedRun fit_run(TrainSettings settings, const AvailableMemory& available, Console& console) {
     auto layout = make_layout(settings);
     const auto budgets = make_budgets(settings, available, console);
-    auto plan = plan_training(
-        layout, settings, settings.threads, budgets,
-        settings.nvme.empty() ? offload::NvmeTier::absent : offload::NvmeTier::present);
+    auto plan = plan_training(layout, settings, settings.threads, budgets, nvme_tier(settings));
     require_memory(plan, budgets, settings, available);
     return {std::move(settings), std::move(layout), budgets, std::move(plan)};
 }

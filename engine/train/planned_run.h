@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "engine/cli/console.h"
 #include "engine/train/machine_memory.h"
@@ -18,6 +20,10 @@ struct PlannedRun {
     MemoryBudgets budgets;
     TrainPlan plan;
 };
+
+/// problems_of(), and what the settings name that is not there on this machine.
+[[nodiscard]] std::vector<std::string> problems_here(const TrainSettings& settings,
+                                                     SettingsUse use);
 
 /// Fills in what was left to be chosen and does not depend on memory. Throws UsageError.
 void resolve_choices(TrainSettings& settings);

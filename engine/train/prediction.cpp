@@ -18,11 +18,9 @@ struct Phase {
 };
 
 double seconds_of(const Phase& phase, const MachineRates& rates) {
-    const auto link_s = [](double bytes, double rate) { return rate > 0 ? bytes / rate : 0; };
     return std::max({phase.cpu_s,
                      nvme_time_s(rates, phase.nvme_read_bytes, phase.nvme_written_bytes),
-                     link_s(phase.to_device_bytes, rates.to_device),
-                     link_s(phase.to_host_bytes, rates.to_host)});
+                     link_time_s(rates, phase.to_device_bytes, phase.to_host_bytes)});
 }
 
 void add_update(Phase& phase, const StepCosts& costs) {

@@ -197,9 +197,8 @@ void store_profile(const fs::path& path, const MachineProfile& profile) {
         root["profiles"].push_back(json_of(each));
     const auto folder = fs::absolute(path).parent_path();
     fs::create_directories(folder);
-    // A link stays one: what it names is replaced.
-    const auto target = fs::is_symlink(path) ? fs::weakly_canonical(path) : path;
-    write_file_atomically(target, root.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+    write_file_atomically(behind_link(path),
+                          root.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 std::string cpu_model_name() {

@@ -63,15 +63,8 @@ void adopt_nvme(TrainSettings& settings, const offload::Manifest& manifest,
 }
 
 void require_sound(const TrainSettings& settings, std::vector<std::string> problems) {
-    const auto more = problems_of(settings);
+    const auto more = problems_here(settings, SettingsUse::train);
     problems.insert(problems.end(), more.begin(), more.end());
-    if (!settings.nvme.empty() && !fs::is_directory(settings.nvme))
-        problems.push_back(fmt::format(
-            "--nvme {}: is no folder; name an existing one on the drive to use", settings.nvme));
-    for (const auto& file : settings.data) {
-        if (!fs::is_regular_file(file))
-            problems.push_back(fmt::format("--data {}: is no file that can be read", file));
-    }
     if (!problems.empty())
         throw UsageError(std::move(problems));
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/train/memory_items_json.h"
 #include "engine/train/run_record.h"
 
 namespace spillway::engine {
@@ -17,13 +18,6 @@ using Json = nlohmann::ordered_json;
 template <typename Value>
 Json or_null(const std::optional<Value>& value) {
     return value ? Json(*value) : Json(nullptr);
-}
-
-Json items_json(const std::vector<offload::MemoryItem>& items) {
-    auto list = Json::array();
-    for (const auto& item : items)
-        list.push_back({{"name", item.name}, {"bytes", item.bytes}});
-    return list;
 }
 
 Json plan_json(const TrainResult& r) {

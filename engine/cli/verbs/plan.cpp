@@ -17,14 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 PlannedRun plan_from(TrainSettings settings, const AvailableMemory& available, Console& console) {
-    auto problems = problems_of(settings, SettingsUse::plan);
-    if (!settings.nvme.empty() && !fs::is_directory(settings.nvme))
-        problems.push_back("--nvme " + settings.nvme +
-                           ": is no folder; name an existing one on the drive to use");
-    for (const auto& file : settings.data) {
-        if (!fs::is_regular_file(file))
-            problems.push_back("--data " + file + ": is no file that can be read");
-    }
+    auto problems = problems_here(settings, SettingsUse::plan);
     if (!problems.empty())
         throw UsageError(std::move(problems));
     resolve_choices(settings);
