@@ -10,7 +10,7 @@
 #include <limits.h>
 #include <unistd.h>
 
-#include "engine/cli/input_file.h"
+#include "engine/interop/input_file.h"
 
 namespace spillway::engine {
 namespace {

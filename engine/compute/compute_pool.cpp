@@ -19,7 +19,6 @@ namespace spillway::engine {
 namespace {
 
 int checked_threads(std::size_t threads) {
-    constexpr std::size_t most_threads = 4096;
     if (threads == 0 || threads > most_threads)
         throw std::invalid_argument("a compute pool of " + std::to_string(threads) +
                                     " threads was asked for: choose 1 to " +

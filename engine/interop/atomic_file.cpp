@@ -12,7 +12,7 @@ namespace spillway::engine {
 
 std::filesystem::path partial_path_of(const std::filesystem::path& path) {
     auto partial = path;
-    partial += ".partial";
+    partial += ".spillway-partial";
     return partial;
 }
 

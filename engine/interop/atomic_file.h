@@ -12,7 +12,7 @@
 
 namespace spillway::engine {
 
-/// Where a file is put together before it gets its name: PATH.partial.
+/// Where a file is put together before it gets its name: PATH.spillway-partial.
 [[nodiscard]] std::filesystem::path partial_path_of(const std::filesystem::path& path);
 
 /// Gives the finished, flushed partial file its name and makes the name durable (rename, fsync of

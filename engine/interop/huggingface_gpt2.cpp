@@ -3,18 +3,16 @@
 #include "engine/interop/huggingface_gpt2.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <stdexcept>
 #include <string_view>
-#include <system_error>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "engine/interop/atomic_file.h"
 #include "engine/interop/conv1d_layout.h"
+#include "engine/interop/input_file.h"
 #include "engine/interop/safetensors_writer.h"
 
 namespace spillway::engine {
@@ -82,22 +80,10 @@ void write_tensor(SafetensorsWriter& writer, offload::TensorId tensor,
     });
 }
 
-std::string read_text(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file)
-        throw std::system_error(errno, std::generic_category(), "opening " + path.string());
-    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (file.bad())
-        throw std::system_error(EIO, std::generic_category(), "reading " + path.string());
-    return text;
-}
-
 Gpt2Config read_config(const fs::path& folder) {
     const auto path = folder / huggingface_config_name;
     try {
-        return parse_huggingface_gpt2_config(read_text(path));
-    } catch (const std::system_error&) {
-        throw;
+        return parse_huggingface_gpt2_config(read_regular_file(path));
     } catch (const std::exception& error) {
         throw std::runtime_error(fmt::format("{}: {}", path.string(), error.what()));
     }

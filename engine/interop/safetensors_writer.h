@@ -15,7 +15,7 @@
 
 namespace spillway::engine {
 
-/// Writes a safetensors file piece by piece, never holding a tensor. The data goes to PATH.partial,
+/// Writes a safetensors file piece by piece, never holding a tensor. The data goes to PATH.spillway-partial,
 /// whose room is reserved at the start (a full disk is refused with needed and available bytes);
 /// finish() makes it durable and gives it its name in one step, so PATH is absent, old or whole at
 /// any moment. Without finish() the destructor removes the partial file. Not thread-safe. Errors

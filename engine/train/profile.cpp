@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/statfs.h>
 
-#include "engine/cli/input_file.h"
+#include "engine/interop/input_file.h"
 #include "engine/cli/output_place.h"
 #include "engine/interop/atomic_file.h"
 

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/cli/input_file.h"
+#include "engine/interop/input_file.h"
 
 namespace spillway::engine {
 namespace {

@@ -14,6 +14,7 @@
 #include "engine/cli/backend_option.h"
 #include "engine/cli/option_set.h"
 #include "engine/cli/output_place.h"
+#include "engine/compute/compute_pool.h"
 #include "engine/interop/huggingface_gpt2.h"
 #include "engine/interop/run_model.h"
 #include "engine/model/text_generator.h"
@@ -174,7 +175,8 @@ int run_generate(std::span<const std::string> arguments, Console& console) {
     }
     require_sound(options, given);
     const auto model = open_model(given);
-    const auto threads = given.threads > 0 ? given.threads : usable_processors();
+    const auto threads =
+        given.threads > 0 ? given.threads : std::min(usable_processors(), most_threads);
     const auto window = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(model.config.context, given.prompt.size() + given.tokens));
     const auto needed = TextGenerator::needed_bytes(model.config, window, threads);

@@ -10,6 +10,7 @@
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 #include "engine/interop/atomic_file.h"
 #include "engine/interop/safetensors_writer.h"
@@ -191,7 +192,11 @@ TEST_CASE("huggingface_gpt2: a model that computes something else is refused by 
     CHECK_THAT(refusal("vocab_size", nullptr), Contains("'vocab_size' is missing"));
     CHECK(refusal("activation_function", "gelu_pytorch_tanh") == "accepted");
     CHECK(refusal("n_ctx", 7) == "accepted");
-    CHECK_THROWS_AS(HuggingfaceGpt2(folder.path()), std::system_error);
+    const auto config = folder.path() / huggingface_config_name;
+    CHECK_THROWS_WITH(HuggingfaceGpt2(folder.path()), Contains(config.string() + ": is not there"));
+    REQUIRE(::mkfifo(config.c_str(), 0600) == 0);
+    CHECK_THROWS_WITH(HuggingfaceGpt2(folder.path()), Contains(config.string() + ": is a pipe"));
+    fs::remove(config);
     std::ofstream(folder.path() / huggingface_config_name)
         << huggingface_gpt2_config(small_model(), TensorDtype::f32);
     CHECK_THROWS_WITH(HuggingfaceGpt2(folder.path()), Contains("has no model.safetensors"));

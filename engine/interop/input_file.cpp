@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
-#include "engine/cli/input_file.h"
+#include "engine/interop/input_file.h"
 
 #include <fstream>
 #include <iterator>
