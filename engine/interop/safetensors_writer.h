@@ -15,11 +15,11 @@
 
 namespace spillway::engine {
 
-/// Writes a safetensors file piece by piece, never holding a tensor. The data goes to PATH.spillway-partial,
-/// whose room is reserved at the start (a full disk is refused with needed and available bytes);
-/// finish() makes it durable and gives it its name in one step, so PATH is absent, old or whole at
-/// any moment. Without finish() the destructor removes the partial file. Not thread-safe. Errors
-/// name the path.
+/// Writes a safetensors file piece by piece, never holding a tensor. The data goes to
+/// PATH.spillway-partial, whose room is reserved at the start (a full disk is refused with needed
+/// and available bytes); finish() makes it durable and gives it its name in one step, so PATH is
+/// absent, old or whole at any moment. Without finish() the destructor removes the partial file.
+/// Not thread-safe. Errors name the path.
 class SafetensorsWriter {
   public:
     /// A partial file left by a killed program is replaced. The ranges in `header` are set here.
