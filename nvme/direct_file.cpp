@@ -191,7 +191,8 @@ DirectFile::DirectFile(DirectFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       is_direct_(other.is_direct_),
-      alignment_(other.alignment_) {}
+      alignment_(other.alignment_),
+      flush_error_(other.flush_error_.load()) {}
 
 DirectFile& DirectFile::operator=(DirectFile&& other) noexcept {
     DirectFile taken(std::move(other));
@@ -199,6 +200,7 @@ DirectFile& DirectFile::operator=(DirectFile&& other) noexcept {
     std::swap(descriptor_, taken.descriptor_);
     std::swap(is_direct_, taken.is_direct_);
     std::swap(alignment_, taken.alignment_);
+    flush_error_.store(taken.flush_error_.load());
     return *this;
 }
 
@@ -241,10 +243,18 @@ void DirectFile::preallocate(std::uint64_t bytes) {
 }
 
 void DirectFile::sync_data() {
-    if (::fdatasync(descriptor_) != 0)
-        fail(errno, fmt::format("fdatasync of {} failed: data written since the last flush may be "
-                                "lost; write it again from memory or give up",
+    if (flush_error() == 0 && ::fdatasync(descriptor_) != 0)
+        note_flush_error(errno);
+    if (const int error = flush_error(); error != 0)
+        fail(error, fmt::format("fdatasync of {} failed: data written since the last flush may be "
+                                "lost; write it again from memory to a file opened anew, or give "
+                                "up",
                                 path_.string()));
+}
+
+void DirectFile::note_flush_error(int error) noexcept {
+    int none = 0;
+    flush_error_.compare_exchange_strong(none, error);
 }
 
 void sync_folder(const std::filesystem::path& folder) {

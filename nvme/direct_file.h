@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -56,14 +57,22 @@ class DirectFile {
     /// system cannot reserve (EOPNOTSUPP) the file is extended and written with zeros instead.
     void preallocate(std::uint64_t bytes);
 
-    /// fdatasync; blocking. An error here means the data written so far may be gone: do not retry.
+    /// fdatasync; blocking. An error here means the data written so far may be gone.
     void sync_data();
+
+    /// The errno of the first flush that failed, 0 when none has. It is final: the kernel reports
+    /// lost pages once, so a later flush could only seem to succeed. sync_data() and IoQueue refuse
+    /// every further one; a file opened anew starts afresh. From any thread.
+    [[nodiscard]] int flush_error() const noexcept { return flush_error_.load(); }
+    /// By whoever flushes the descriptor.
+    void note_flush_error(int error) noexcept;
 
   private:
     std::filesystem::path path_;
     int descriptor_ = -1;
     bool is_direct_ = false;
     IoAlignment alignment_;
+    std::atomic<int> flush_error_ = 0;
 };
 
 /// fsync of a folder, which makes creations and renames inside it durable. Throws

@@ -30,9 +30,9 @@ std::string refusal_text(const std::system_error& error) {
     return fmt::format("{} ({})", detail::error_name(error.code().value()), call);
 }
 
-std::unique_ptr<IoBackend> make_uring(std::size_t depth) {
+std::unique_ptr<IoBackend> make_uring(std::size_t depth, UringOptions options) {
     try {
-        return std::make_unique<UringBackend>(depth);
+        return std::make_unique<UringBackend>(depth, options);
     } catch (const std::system_error& error) {
         throw std::system_error(
             error.code(),
@@ -56,9 +56,9 @@ std::unique_ptr<IoBackend> make_libaio(std::size_t depth) {
 }
 
 /// The first that works; io_uring_refusal() and libaio_refusal() tell why the others did not.
-std::unique_ptr<IoBackend> make_best(std::size_t depth) {
+std::unique_ptr<IoBackend> make_best(std::size_t depth, UringOptions options) {
     try {
-        return std::make_unique<UringBackend>(depth);
+        return std::make_unique<UringBackend>(depth, options);
     } catch (const std::system_error&) {
     }
     try {
@@ -94,14 +94,14 @@ std::optional<BackendKind> backend_kind(std::string_view name) noexcept {
     return static_cast<BackendKind>(found - names.begin());
 }
 
-std::unique_ptr<IoBackend> make_backend(BackendKind kind, std::size_t depth) {
+std::unique_ptr<IoBackend> make_backend(BackendKind kind, std::size_t depth, UringOptions uring) {
     if (depth == 0)
         throw std::invalid_argument("an I/O backend needs a depth of at least 1; it was given 0");
     switch (kind) {
         case BackendKind::automatic:
-            return make_best(depth);
+            return make_best(depth, uring);
         case BackendKind::io_uring:
-            return make_uring(depth);
+            return make_uring(depth, uring);
         case BackendKind::libaio:
             return make_libaio(depth);
         case BackendKind::threads:

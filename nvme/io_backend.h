@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "nvme/io_request.h"
+#include "nvme/uring_options.h"
 
 namespace spillway::nvme {
 
@@ -79,8 +80,9 @@ enum class BackendKind { automatic, io_uring, libaio, threads };
 
 /// `automatic`: io_uring where the kernel allows it (not under many container profiles), else
 /// libaio where its library is installed, else threads. A kind asked for by name that does not work
-/// is a std::system_error that says why and what to do.
-[[nodiscard]] std::unique_ptr<IoBackend> make_backend(BackendKind kind, std::size_t depth);
+/// is a std::system_error that says why and what to do. `uring` counts where io_uring is used.
+[[nodiscard]] std::unique_ptr<IoBackend> make_backend(BackendKind kind, std::size_t depth,
+                                                      UringOptions uring = {});
 
 /// Whether io_uring works here; the reason when it does not ("EPERM: ..."), empty when it does.
 [[nodiscard]] std::string io_uring_refusal();

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "nvme/detail/error_name.h"
 #include "nvme/detail/io_dispatcher.h"
 #include "nvme/detail/request_state.h"
 
@@ -22,6 +23,8 @@ namespace {
 
 // The kernel moves no more in one call, and io_uring's length field has 32 bits.
 constexpr std::size_t kernel_limit_bytes = 0x7ffff000;
+
+constexpr double longest_deadline_s = 1e6;
 
 IoResult refuse(int error, std::string context) {
     IoResult result;
@@ -54,10 +57,22 @@ IoResult check_alignment(const IoRequest& request) {
     return {};
 }
 
+IoResult check_flush(const DirectFile& file) {
+    const int error = file.flush_error();
+    if (error == 0)
+        return {};
+    return refuse(error, fmt::format("flush of {} refused: an earlier one failed ({}), so what was "
+                                     "written before may be lost whatever this one says; open the "
+                                     "file anew and write again from memory, or give up",
+                                     file.path().string(), detail::error_name(error)));
+}
+
 IoResult check(const IoRequest& request) {
     if (request.file == nullptr || request.file->descriptor() < 0)
         return refuse(EINVAL, "an I/O request names no open file");
-    if (request.operation == IoOperation::flush || request.length_bytes == 0)
+    if (request.operation == IoOperation::flush)
+        return check_flush(*request.file);
+    if (request.length_bytes == 0)
         return {};
     if (request.data == nullptr)
         return refuse(EINVAL, fmt::format("an I/O request of {} bytes on {} has no memory",
@@ -77,6 +92,12 @@ IoQueue::Options checked(IoQueue::Options options) {
             fmt::format("an I/O queue needs a depth and an operation size of at least 1; it was "
                         "given {} and {} bytes",
                         options.depth, options.max_operation_bytes));
+    if (!(options.deadline_s >= 0 && options.deadline_s <= longest_deadline_s))
+        throw std::invalid_argument(
+            fmt::format("an I/O queue's deadline is from 0 (none) to {} s; it was given {} s",
+                        longest_deadline_s, options.deadline_s));
+    if (options.deadline_s > 0 && !options.on_overdue)
+        throw std::invalid_argument("an I/O queue with a deadline needs someone to report to");
     options.max_operation_bytes = std::min(options.max_operation_bytes, kernel_limit_bytes);
     if (options.read_depth == 0)
         options.read_depth = options.depth;

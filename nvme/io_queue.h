@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -84,6 +85,12 @@ class IoQueue {
         /// backend and the limits allow it (see notes()), which spares work per request. Both must
         /// stay as they are until the queue is gone. Other memory and files work all the same.
         FixedResources fixed = {};
+        /// Each request that has been open for this long (waiting inside counts) is reported once
+        /// to `on_overdue`, with whatever else is; 0: none is. That is all that happens: the
+        /// request goes on, since its memory is the kernel's until it has ended.
+        double deadline_s = 0;
+        /// Runs on a thread of the queue; must not throw, nor destroy the queue or wait for it.
+        std::function<void(std::span<const PendingIo>)> on_overdue = {};
     };
 
     IoQueue(std::unique_ptr<IoBackend> backend, Options options);

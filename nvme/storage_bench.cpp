@@ -120,6 +120,9 @@ std::vector<BenchRun> runs_of(const StorageBenchOptions& options) {
             for (const std::size_t depth : options.depths)
                 for (const StorageTraffic traffic : options.traffics)
                     runs.push_back({traffic, backend, block_bytes, depth, 0});
+    const std::vector<BenchRun> round = runs;
+    for (std::size_t i = 1; i < options.rounds; ++i)
+        runs.insert(runs.end(), round.begin(), round.end());
     for (BenchRun& run : runs)
         run.time_limit_s = options.time_limit_s / static_cast<double>(runs.size());
     return runs;
@@ -184,7 +187,7 @@ const char* name_of(StorageTraffic traffic) noexcept {
 std::vector<std::string> problems_of(const StorageBenchOptions& options) {
     std::vector<std::string> problems;
     if (options.folders.empty() || options.block_bytes.empty() || options.depths.empty() ||
-        options.traffics.empty() || options.backends.empty())
+        options.traffics.empty() || options.backends.empty() || options.rounds == 0)
         problems.emplace_back(
             "nothing is measured without a folder, a block size, a depth, a "
             "direction and a backend");

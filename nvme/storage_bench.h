@@ -28,6 +28,7 @@ struct StorageBenchOptions {
     std::vector<StorageTraffic> traffics{StorageTraffic::write, StorageTraffic::read,
                                          StorageTraffic::mixed};
     std::vector<BackendKind> backends{BackendKind::automatic};
+    std::size_t rounds = 1;   ///< every row so often, in turn; each a row of its own
     double time_limit_s = 8;  ///< for all rows, in equal parts; the filling of the files is extra
     std::function<bool()> stop = [] { return false; };  ///< asked often, from several threads
 };

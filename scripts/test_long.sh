@@ -17,6 +17,10 @@ echo "== a hundred kills"
 python3 ../../tests/cli/kill_test.py 100
 
 cd ../..
+echo "== the storage engine: ten minutes of random faults, then beside other programs on this drive"
+(cd build/long && ../release/nvme_soak --seconds "${SPILLWAY_SOAK_SECONDS:-600}")
+bench/storage_acceptance.py --dir build/long
+
 echo "== speed"
 for model in 6x384x6 12x768x12; do
     bench/train_speed.py torch --model "$model"
@@ -35,6 +39,6 @@ for preset in asan tsan; do
     cmake --preset "$preset" >/dev/null
     cmake --build --preset "$preset" --parallel "$(nproc)"
     TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp" \
-        ctest --preset "$preset" --tests-regex '^(nvme|cpu_optim|cuda|offload|engine):'
+        ctest --preset "$preset" --tests-regex '^(nvme|cpu_optim|cuda|offload|engine):|^nvme_soak$'
 done
 echo "scripts/test_long.sh: done"

@@ -132,6 +132,49 @@ std::string drive_kind(dev_t device) {
     return unknown;
 }
 
+std::size_t number_in(const fs::path& path) {
+    std::ifstream file(path);
+    std::size_t number = 0;
+    return file >> number ? number : 0;
+}
+
+DriveQueue inspect_queue(dev_t device) {
+    DriveQueue queue;
+    const auto block =
+        fs::path("/sys/dev/block") / fmt::format("{}:{}", major(device), minor(device));
+    std::error_code absent;
+    auto folder = fs::canonical(block, absent) / "queue";
+    if (!fs::exists(folder, absent))
+        folder = folder.parent_path().parent_path() / "queue";
+    queue.logical_sector_bytes = number_in(folder / "logical_block_size");
+    queue.physical_sector_bytes = number_in(folder / "physical_block_size");
+    queue.largest_request_bytes = number_in(folder / "max_sectors_kb") * 1024;
+    queue.most_segments = number_in(folder / "max_segments");
+    queue.write_cache = first_line(folder / "write_cache").value_or(unknown);
+    const auto poll = first_line(folder / "io_poll");
+    queue.polling = !poll ? unknown : *poll == "1" ? "yes" : "no";
+    return queue;
+}
+
+/// Whether a ring can have a thread of the kernel that looks for requests.
+std::string io_uring_thread_refusal() {
+    try {
+        const nvme::UringOptions options{.submission =
+                                             nvme::UringOptions::Submission::kernel_thread};
+        const auto notes =
+            nvme::make_backend(nvme::BackendKind::io_uring, 1, options)->use_fixed({});
+        return notes.empty() ? "" : notes.front();
+    } catch (const std::exception&) {
+        return "io_uring cannot be used";
+    }
+}
+
+std::string aio_requests() {
+    const auto used = first_line("/proc/sys/fs/aio-nr");
+    const auto most = first_line("/proc/sys/fs/aio-max-nr");
+    return used && most ? fmt::format("{} of {} in use", *used, *most) : unknown;
+}
+
 void inspect_direct_io(FolderReport& report) {
     const auto path = report.folder / fmt::format("spillway.info.{}", ::getpid());
     try {
@@ -152,6 +195,7 @@ FolderReport inspect_folder(const fs::path& folder) {
     FolderReport report;
     report.folder = fs::absolute(folder);
     report.file_system = report.source = report.drive = unknown;
+    report.queue.write_cache = report.queue.polling = unknown;
     struct stat status {};
     if (::stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
         report.direct_io = "no: there is no such folder";
@@ -159,6 +203,7 @@ FolderReport inspect_folder(const fs::path& folder) {
     }
     find_mount(status.st_dev, report);
     report.drive = drive_kind(status.st_dev);
+    report.queue = inspect_queue(status.st_dev);
     try {
         report.free_bytes = nvme::available_bytes(folder);
     } catch (const std::exception&) {
@@ -232,7 +277,10 @@ MachineReport inspect_machine(const fs::path& folder) {
     report.isa = cpu_optim::isa_name(cpu_optim::best_isa());
     inspect_memory(report);
     report.io_uring = yes_or(nvme::io_uring_refusal());
+    report.io_uring_thread = yes_or(io_uring_thread_refusal());
     report.libaio = yes_or(nvme::libaio_refusal());
+    report.aio_requests = aio_requests();
+    report.io_backend = nvme::automatic_choice();
     report.folder = inspect_folder(folder);
     return report;
 }

@@ -16,6 +16,17 @@ struct NumaNode {
     std::string cpus;  ///< "0-7,16-23"
 };
 
+/// What the kernel sends to a drive at once. 0 and "unknown" where it does not say, as of a file
+/// system on a network or in memory.
+struct DriveQueue {
+    std::size_t logical_sector_bytes = 0;
+    std::size_t physical_sector_bytes = 0;
+    std::size_t largest_request_bytes = 0;
+    std::size_t most_segments = 0;  ///< of memory in one request: small pages use one each
+    std::string write_cache;        ///< "write back": flushes cost something; "write through"
+    std::string polling;            ///< of completions: "yes", or "no" without queues for it
+};
+
 /// What a folder's file system and drive are. Texts that could not be learnt are "unknown".
 struct FolderReport {
     std::filesystem::path folder;
@@ -26,6 +37,7 @@ struct FolderReport {
     std::string direct_io;                   ///< "yes", or why not
     std::size_t memory_alignment_bytes = 0;  ///< of direct I/O; 0 without it
     std::size_t offset_alignment_bytes = 0;
+    DriveQueue queue;
 };
 
 /// What this machine has for the program, as far as it can be asked.
@@ -45,7 +57,10 @@ struct MachineReport {
     std::uint64_t memlock_bytes = 0;  ///< ~0: unlimited
     std::string huge_pages;           ///< the kernel's setting: "always", "madvise", "never"
     std::string io_uring;             ///< "yes", or why not
+    std::string io_uring_thread;      ///< requests taken by a kernel's thread: "yes", or why not
     std::string libaio;               ///< "yes", or why not
+    std::string aio_requests;         ///< of libaio, system-wide: "0 of 65536 in use"
+    std::string io_backend;           ///< what "auto" comes to, and why
     FolderReport folder;
 };
 

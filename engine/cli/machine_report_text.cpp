@@ -29,7 +29,23 @@ Json folder_json(const FolderReport& folder) {
             {"free_bytes", folder.free_bytes},
             {"direct_io", folder.direct_io},
             {"memory_alignment_bytes", folder.memory_alignment_bytes},
-            {"offset_alignment_bytes", folder.offset_alignment_bytes}};
+            {"offset_alignment_bytes", folder.offset_alignment_bytes},
+            {"logical_sector_bytes", folder.queue.logical_sector_bytes},
+            {"physical_sector_bytes", folder.queue.physical_sector_bytes},
+            {"largest_request_bytes", folder.queue.largest_request_bytes},
+            {"most_segments", folder.queue.most_segments},
+            {"write_cache", folder.queue.write_cache},
+            {"polling", folder.queue.polling}};
+}
+
+std::string queue_text(const DriveQueue& queue) {
+    if (queue.logical_sector_bytes == 0)
+        return "unknown";
+    return fmt::format("sectors of {} bytes ({} inside), requests up to {} in {} segments, {}, {}",
+                       queue.logical_sector_bytes, queue.physical_sector_bytes,
+                       human_bytes(queue.largest_request_bytes), queue.most_segments,
+                       queue.write_cache,
+                       queue.polling == "yes" ? "can be polled" : "cannot be polled");
 }
 
 std::string processors_text(const MachineReport& report) {
@@ -66,7 +82,10 @@ std::string machine_report_json(const MachineReport& report) {
               {"memlock_bytes", nullptr},
               {"huge_pages", report.huge_pages},
               {"io_uring", report.io_uring},
+              {"io_uring_thread", report.io_uring_thread},
               {"libaio", report.libaio},
+              {"aio_requests", report.aio_requests},
+              {"io_backend", report.io_backend},
               {"folder", folder_json(report.folder)},
               {"gpus", not_built},
               {"cuda", not_built},
@@ -101,11 +120,15 @@ std::vector<std::string> machine_report_lines(const MachineReport& report) {
         line_of("memlock", memlock),
         line_of("huge pages", report.huge_pages),
         line_of("io_uring", report.io_uring),
+        line_of("", "a thread of the kernel to take requests: " + report.io_uring_thread),
         line_of("libaio", report.libaio),
+        line_of("", "requests " + report.aio_requests),
+        line_of("io backend", report.io_backend),
         line_of("folder", folder.folder.string()),
         line_of("drive", fmt::format("{} on {} ({}), {} free", folder.file_system, folder.source,
                                      folder.drive, human_bytes(folder.free_bytes))),
         line_of("direct I/O", direct_io_text(folder)),
+        line_of("queue", queue_text(folder.queue)),
         line_of("gpus", not_built),
         line_of("cuda, nccl", not_built),
     };

@@ -13,9 +13,10 @@
 #include <nlohmann/json.hpp>
 #include <sys/statfs.h>
 
-#include "engine/interop/input_file.h"
 #include "engine/cli/output_place.h"
 #include "engine/interop/atomic_file.h"
+#include "engine/interop/input_file.h"
+#include "nvme/io_backend.h"
 
 namespace spillway::engine {
 
@@ -43,12 +44,54 @@ double rate(const json& object, const char* key) {
     return value;
 }
 
+json json_of(const DriveRates& rates) {
+    return {{"read_bytes_per_s", rates.read_bytes_per_s},
+            {"write_bytes_per_s", rates.write_bytes_per_s},
+            {"mixed_bytes_per_s", rates.mixed_bytes_per_s}};
+}
+
+DriveRates rates_of(const json& object) {
+    return {rate(object, "read_bytes_per_s"), rate(object, "write_bytes_per_s"),
+            rate(object, "mixed_bytes_per_s")};
+}
+
+json json_of(const DriveSettings& settings) {
+    auto object = json_of(settings.rates);
+    object["file_system"] = settings.file_system;
+    object["measured_unix_s"] = settings.measured_unix_s;
+    object["backend"] = settings.backend;
+    object["operation_bytes"] = settings.operation_bytes;
+    object["depth"] = settings.depth;
+    return object;
+}
+
+DriveSettings drive_settings_of(const json& object) {
+    DriveSettings settings{object.at("file_system").get<std::string>(),
+                           object.at("measured_unix_s").get<std::int64_t>(),
+                           object.at("backend").get<std::string>(),
+                           object.at("operation_bytes").get<std::size_t>(),
+                           object.at("depth").get<std::size_t>(),
+                           rates_of(object)};
+    constexpr std::size_t unit_bytes = 4096;
+    constexpr std::size_t most_operation_bytes = std::size_t{1} << 30;
+    constexpr std::size_t most_depth = 4096;
+    const auto kind = nvme::backend_kind(settings.backend);
+    const bool can_be_true = kind && *kind != nvme::BackendKind::automatic &&
+                             settings.operation_bytes >= unit_bytes &&
+                             settings.operation_bytes % unit_bytes == 0 &&
+                             settings.operation_bytes <= most_operation_bytes &&
+                             settings.depth >= 1 && settings.depth <= most_depth;
+    if (!can_be_true)
+        throw ImplausibleRate(fmt::format("a drive's settings are {}, {} bytes, depth {}",
+                                          settings.backend, settings.operation_bytes,
+                                          settings.depth));
+    return settings;
+}
+
 json json_of(const MachineProfile& profile) {
     json drive;
     if (profile.drive)
-        drive = {{"read_bytes_per_s", profile.drive->read_bytes_per_s},
-                 {"write_bytes_per_s", profile.drive->write_bytes_per_s},
-                 {"mixed_bytes_per_s", profile.drive->mixed_bytes_per_s}};
+        drive = json_of(*profile.drive);
     return {{"cpu", profile.key.cpu},
             {"isa", profile.key.isa},
             {"threads", profile.key.threads},
@@ -70,9 +113,7 @@ MachineProfile profile_of(const json& object) {
                    object.at("file_system").get<std::string>()};
     profile.measured_unix_s = object.at("measured_unix_s").get<std::int64_t>();
     if (const auto& drive = object.at("drive"); !drive.is_null())
-        profile.drive =
-            DriveRates{rate(drive, "read_bytes_per_s"), rate(drive, "write_bytes_per_s"),
-                       rate(drive, "mixed_bytes_per_s")};
+        profile.drive = rates_of(drive);
     profile.dram_bytes_per_s = rate(object, "dram_bytes_per_s");
     profile.update_parameters_per_s = rate(object, "update_parameters_per_s");
     profile.to_device_bytes_per_s = rate(object, "to_device_bytes_per_s");
@@ -92,6 +133,34 @@ void parse_profiles(const std::string& text, StoredProfiles& stored) {
             stored.note = fmt::format("a profile was ignored: {}", error.what());
         }
     }
+    // Absent where nothing was tuned, and in files of earlier versions.
+    for (const auto& object : root.value("storage", json::array())) {
+        try {
+            stored.drives.push_back(drive_settings_of(object));
+        } catch (const ImplausibleRate& error) {
+            stored.note = fmt::format("a drive's settings were ignored: {}", error.what());
+        }
+    }
+}
+
+/// The profiles that a file at `path` has; throws where it is not ours to replace.
+StoredProfiles load_to_change(const fs::path& path) {
+    auto stored = load_profiles(path);
+    if (stored.file == ProfileFile::foreign)
+        throw std::system_error(EEXIST, std::generic_category(), stored.note);
+    return stored;
+}
+
+void write_profiles(const fs::path& path, const StoredProfiles& stored) {
+    json root{{"format", format_version}, {"profiles", json::array()}, {"storage", json::array()}};
+    for (const auto& each : stored.profiles)
+        root["profiles"].push_back(json_of(each));
+    for (const auto& each : stored.drives)
+        root["storage"].push_back(json_of(each));
+    const auto folder = fs::absolute(path).parent_path();
+    fs::create_directories(folder);
+    write_file_atomically(behind_link(path),
+                          root.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 /// As every file that store_profile() writes, of any format.
@@ -135,7 +204,8 @@ StoredProfiles load_profiles(const fs::path& path) {
     std::string text;
     try {
         text = read_regular_file(path);
-        StoredProfiles stored{.profiles = {}, .note = "", .file = ProfileFile::ours, .reason = ""};
+        StoredProfiles stored{
+            .profiles = {}, .drives = {}, .note = "", .file = ProfileFile::ours, .reason = ""};
         parse_profiles(text, stored);
         if (!stored.note.empty())
             stored.note = path.string() + ": " + stored.note;
@@ -144,11 +214,13 @@ StoredProfiles load_profiles(const fs::path& path) {
         const auto reason = json_reason(failed);
         if (begins_as_ours(text))
             return {.profiles = {},
+                    .drives = {},
                     .note = fmt::format("{} is not a usable profile and was ignored: {}",
                                         path.string(), reason),
                     .file = ProfileFile::damaged,
                     .reason = reason};
         return {.profiles = {},
+                .drives = {},
                 .note = fmt::format("{} is no profile of this program, was ignored and stays as "
                                     "it is: {}",
                                     path.string(), reason),
@@ -184,21 +256,30 @@ const MachineProfile* find_profile(std::span<const MachineProfile> profiles, con
 }
 
 void store_profile(const fs::path& path, const MachineProfile& profile) {
-    const auto stored = load_profiles(path);
-    if (stored.file == ProfileFile::foreign)
-        throw std::system_error(EEXIST, std::generic_category(), stored.note);
-    auto profiles = stored.profiles;
-    std::erase_if(profiles, [&](const auto& other) { return other.key == profile.key; });
-    profiles.push_back(profile);
-    if (profiles.size() > most_profiles)
-        profiles.erase(profiles.begin());
-    json root{{"format", format_version}, {"profiles", json::array()}};
-    for (const auto& each : profiles)
-        root["profiles"].push_back(json_of(each));
-    const auto folder = fs::absolute(path).parent_path();
-    fs::create_directories(folder);
-    write_file_atomically(behind_link(path),
-                          root.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+    auto stored = load_to_change(path);
+    std::erase_if(stored.profiles, [&](const auto& other) { return other.key == profile.key; });
+    stored.profiles.push_back(profile);
+    if (stored.profiles.size() > most_profiles)
+        stored.profiles.erase(stored.profiles.begin());
+    write_profiles(path, stored);
+}
+
+const DriveSettings* find_drive_settings(std::span<const DriveSettings> drives,
+                                         const std::string& file_system) {
+    const auto found = std::find_if(drives.begin(), drives.end(), [&](const auto& each) {
+        return each.file_system == file_system;
+    });
+    return found == drives.end() ? nullptr : &*found;
+}
+
+void store_drive_settings(const fs::path& path, const DriveSettings& settings) {
+    auto stored = load_to_change(path);
+    std::erase_if(stored.drives,
+                  [&](const auto& other) { return other.file_system == settings.file_system; });
+    stored.drives.push_back(settings);
+    if (stored.drives.size() > most_profiles)
+        stored.drives.erase(stored.drives.begin());
+    write_profiles(path, stored);
 }
 
 std::string cpu_model_name() {

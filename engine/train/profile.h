@@ -44,6 +44,18 @@ struct MachineProfile {
     friend bool operator==(const MachineProfile&, const MachineProfile&) = default;
 };
 
+/// How the drive under a file system is best driven, as `spillway bench storage --tune` found it,
+/// and what it then gives. One for each file system, whatever the rest of the machine.
+struct DriveSettings {
+    std::string file_system;  ///< file_system_identity() of a folder on it
+    std::int64_t measured_unix_s = 0;
+    std::string backend;  ///< "io_uring", "libaio" or "threads"
+    std::size_t operation_bytes = 0;
+    std::size_t depth = 0;
+    DriveRates rates;
+    friend bool operator==(const DriveSettings&, const DriveSettings&) = default;
+};
+
 /// $XDG_CACHE_HOME/spillway/profile.json, or ~/.cache/spillway/profile.json; empty if the
 /// environment names neither an absolute cache folder nor a home.
 [[nodiscard]] std::filesystem::path default_profile_path();
@@ -59,6 +71,7 @@ enum class ProfileFile {
 /// most_input_bytes is opened.
 struct StoredProfiles {
     std::vector<MachineProfile> profiles;
+    std::vector<DriveSettings> drives;
     std::string note;
     ProfileFile file = ProfileFile::absent;
     std::string reason;  ///< why it is damaged or foreign
@@ -79,6 +92,13 @@ void check_profile_path(const std::filesystem::path& path);
 /// are made as needed, a damaged file is replaced, a foreign one never. Throws std::system_error
 /// naming the path.
 void store_profile(const std::filesystem::path& path, const MachineProfile& profile);
+
+/// nullptr if the file system's drive was never tuned.
+[[nodiscard]] const DriveSettings* find_drive_settings(std::span<const DriveSettings> drives,
+                                                       const std::string& file_system);
+
+/// As store_profile(), in place of older settings of the same file system.
+void store_drive_settings(const std::filesystem::path& path, const DriveSettings& settings);
 
 /// The key's parts, asked of this machine.
 [[nodiscard]] std::string cpu_model_name();

@@ -78,6 +78,9 @@ IoDispatcher::IoDispatcher(std::unique_ptr<IoBackend> backend, IoQueue::Options 
     batch_.reserve(depth);
     for (std::size_t slot = depth; slot-- > 0;)
         free_slots_.push_back(static_cast<std::uint32_t>(slot));
+    if (options.deadline_s > 0)
+        watchdog_ =
+            std::make_unique<IoWatchdog>(open_, options.deadline_s, std::move(options.on_overdue));
     thread_ = std::thread([this] { run(); });
 }
 
@@ -231,8 +234,12 @@ void IoDispatcher::complete(const BackendCompletion& completion) {
 
 void IoDispatcher::finish_flush(std::uint32_t slot, std::int64_t result) {
     // Never repeated: the kernel reports lost pages once, and a second flush would "succeed".
-    if (result < 0) {
-        fail(slot, static_cast<int>(-result), "what was written since the last flush may be lost");
+    DirectFile& file = *operations_[slot].request->request.file;
+    if (result < 0)
+        file.note_flush_error(static_cast<int>(-result));
+    // Nor does one count that was under way when another failed.
+    if (const int error = file.flush_error(); error != 0) {
+        fail(slot, error, "what was written since the last flush may be lost");
         return;
     }
     meter_.flush_done();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "nvme/detail/io_meter.h"
+#include "nvme/detail/io_watchdog.h"
 #include "nvme/detail/open_requests.h"
 #include "nvme/detail/request_lanes.h"
 #include "nvme/detail/request_state.h"
@@ -76,6 +77,7 @@ class IoDispatcher {
     const std::vector<std::string> notes_;
     IoMeter meter_;
     OpenRequests open_;
+    std::unique_ptr<IoWatchdog> watchdog_;  ///< empty without a deadline
 
     std::mutex mutex_;  ///< guards the next five, and wake() against the backend's destruction
     std::vector<std::shared_ptr<RequestState>> inbox_;

@@ -20,17 +20,41 @@ void OpenRequests::remove(RequestState& request) {
     (request.newer == nullptr ? newest_ : request.newer->older) = request.older;
 }
 
+namespace {
+
+PendingIo describe(const RequestState& state, std::chrono::steady_clock::time_point now) {
+    const IoRequest& request = state.request;
+    return {request.operation, request.file->path(), request.offset_bytes, request.length_bytes,
+            std::chrono::duration<double>(now - state.submitted_at).count()};
+}
+
+}  // namespace
+
 std::vector<PendingIo> OpenRequests::list() const {
     std::vector<PendingIo> all;
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
-    for (const RequestState* one = oldest_; one != nullptr; one = one->newer) {
-        const IoRequest& request = one->request;
-        all.push_back({request.operation, request.file->path(), request.offset_bytes,
-                       request.length_bytes,
-                       std::chrono::duration<double>(now - one->submitted_at).count()});
-    }
+    for (const RequestState* one = oldest_; one != nullptr; one = one->newer)
+        all.push_back(describe(*one, now));
     return all;
+}
+
+OpenRequests::Overdue OpenRequests::take_overdue(std::chrono::nanoseconds deadline) {
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    Overdue overdue{{}, now + deadline};
+    for (RequestState* one = oldest_; one != nullptr; one = one->newer) {
+        if (one->was_overdue)
+            continue;
+        const auto due = one->submitted_at + deadline;
+        if (due > now) {
+            overdue.next_look = due;
+            break;
+        }
+        one->was_overdue = true;
+        overdue.requests.push_back(describe(*one, now));
+    }
+    return overdue;
 }
 
 }  // namespace spillway::nvme::detail

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
+#include <chrono>
 #include <mutex>
 #include <vector>
 
@@ -22,6 +23,13 @@ class OpenRequests {
     /// Before anyone is told that it ended: from then on its file may be gone.
     void remove(RequestState& request);
     [[nodiscard]] std::vector<PendingIo> list() const;
+
+    struct Overdue {
+        std::vector<PendingIo> requests;                  ///< oldest first
+        std::chrono::steady_clock::time_point next_look;  ///< nothing can be overdue before
+    };
+    /// What was submitted `deadline` ago or earlier and has not been taken before.
+    [[nodiscard]] Overdue take_overdue(std::chrono::nanoseconds deadline);
 
   private:
     mutable std::mutex mutex_;

@@ -23,8 +23,9 @@ struct RequestState {
     std::size_t open_operations = 0;  ///< cut and not yet ended
     IoResult result;
     std::chrono::steady_clock::time_point submitted_at;
-    RequestState* older = nullptr;  ///< these two belong to OpenRequests
+    RequestState* older = nullptr;  ///< these three belong to OpenRequests
     RequestState* newer = nullptr;
+    bool was_overdue = false;
     std::atomic<std::int32_t> done = 0;  ///< 32 bits: waited for by a futex on the value itself
 
     [[nodiscard]] bool is_done() const noexcept {

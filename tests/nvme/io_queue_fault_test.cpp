@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -185,8 +186,31 @@ TEST_CASE("io_queue: a failed flush is reported and never repeated") {
     REQUIRE_THAT(failed.context, Catch::Contains("flush of " + bench.file.path().string()));
     REQUIRE(bench.log->operations.size() == 1);
     REQUIRE(bench.queue.statistics().flushes == 0);
-    REQUIRE(bench.queue.submit(IoRequest::make_flush(bench.file)).wait().ok());
+    // The next one would "succeed": it is not even tried, by the queue or the file itself.
+    const IoResult later = bench.queue.submit(IoRequest::make_flush(bench.file)).wait();
+    REQUIRE(later.error.value() == error);
+    REQUIRE_THAT(later.context, Catch::Contains("an earlier one failed"));
+    REQUIRE_THROWS_AS(bench.file.sync_data(), std::system_error);
+    REQUIRE(bench.log->operations.size() == 1);
+    // It stays with the file when that moves, and ends where the file is opened anew.
+    DirectFile moved(std::move(bench.file));
+    REQUIRE_FALSE(bench.queue.submit(IoRequest::make_flush(moved)).wait().ok());
+    DirectFile anew(moved.path(), OpenMode::open_existing, DirectMode::automatic);
+    moved = std::move(anew);
+    REQUIRE(bench.queue.submit(IoRequest::make_flush(moved)).wait().ok());
     REQUIRE(bench.queue.statistics().flushes == 1);
+}
+
+TEST_CASE("io_queue: of flushes under way together none counts once one has failed") {
+    FakeScript script = first_result(-EIO);
+    script.delay = std::chrono::milliseconds(5);
+    Bench bench(script);
+    std::vector<IoTicket> tickets;
+    for (int i = 0; i < 3; ++i)
+        tickets.push_back(bench.queue.submit(IoRequest::make_flush(bench.file)));
+    for (IoTicket& ticket : tickets)
+        REQUIRE(ticket.wait().error == std::errc::io_error);
+    REQUIRE(bench.queue.statistics().flushes == 0);
 }
 
 TEST_CASE("io_queue: what a backend does not take stays queued exactly once") {

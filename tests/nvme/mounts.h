@@ -42,11 +42,14 @@ class MountedFolder {
     std::string refusal_;
 };
 
-/// An ext4 disk of a few MiB on a loop device; needs root and the usual tools.
+/// An ext4 disk of a few MiB on a loop device; needs root and the usual tools. Its image lies in
+/// `image_folder`, by default beside the mount.
 class SmallDisk {
   public:
-    explicit SmallDisk(std::size_t mebibytes, std::size_t sector_bytes = 512) {
-        const std::string image = (folder_.path() / "image").string();
+    explicit SmallDisk(std::size_t mebibytes, std::size_t sector_bytes = 512,
+                       const std::filesystem::path& image_folder = {}) {
+        const std::string image =
+            ((image_folder.empty() ? folder_.path() : image_folder) / "image").string();
         const std::string disk = (folder_.path() / "disk").string();
         run(fmt::format("truncate -s {}M {} && mkfs.ext4 -q -b 4096 -m 0 {} && mkdir {}", mebibytes,
                         image, image, disk));

@@ -10,9 +10,11 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <liburing.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -132,6 +134,85 @@ TEST_CASE("uring_backend: memory beyond the limit is a note, and everything stil
         return skip("the limit or the user cannot be changed here");
     REQUIRE(WIFEXITED(status));
     REQUIRE(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("uring_backend: a thread of the kernel can hand over requests, where it is able to") {
+    if (!is_available())
+        return;
+    const TemporaryFolder folder;
+    DirectFile file(folder.path() / "data", OpenMode::create_or_open, DirectMode::automatic);
+    DirectFile stranger(folder.path() / "other", OpenMode::create_or_open, DirectMode::automatic);
+    const HugePageArena arena(4 * mebibyte);
+    const bool is_old_kernel = GENERATE(false, true);
+    UringOptions uring{.submission = UringOptions::Submission::kernel_thread};
+    uring.hidden_features = is_old_kernel ? IORING_FEAT_SQPOLL_NONFIXED : 0;
+    IoQueue::Options options{.depth = 8, .max_operation_bytes = 128 * 1024};
+    options.fixed.files = {&file};
+    IoQueue queue(make_backend(BackendKind::io_uring, 8, uring), options);
+    for (DirectFile* one : {&file, &stranger})
+        check_round_trip(queue, *one, arena.bytes(), mebibyte / 2 + 4096);
+    if (is_old_kernel) {
+        REQUIRE(queue.notes().size() == 1);
+        CHECK_THAT(queue.notes()[0], Contains("SQPOLL") && Contains("5.11"));
+        CHECK(ring_info("SqThread") == "-1");
+    } else {
+        REQUIRE(queue.notes().empty());
+        CHECK(std::stoi(ring_info("SqThread")) > 0);
+    }
+}
+
+TEST_CASE(
+    "uring_backend: a polled thread's ring destroyed in the middle moves nothing afterwards") {
+    if (!is_available())
+        return;
+    const TemporaryFolder folder;
+    DirectFile file(folder.path() / "data", OpenMode::create_or_open, DirectMode::automatic);
+    const HugePageArena arena(32 * mebibyte);
+    {
+        IoQueue queue(make_backend(BackendKind::io_uring, 8), {});
+        std::fill(arena.bytes().begin(), arena.bytes().end(), std::byte{1});
+        queue.submit(IoRequest::make_write(file, 0, arena.bytes())).wait().throw_if_error();
+    }
+    auto backend = make_backend(BackendKind::io_uring, 32,
+                                {.submission = UringOptions::Submission::kernel_thread});
+    std::vector<BackendOperation> reads;
+    for (std::uint64_t id = 0; id < 32; ++id)
+        reads.push_back({id, IoOperation::read, &file, id * mebibyte,
+                         arena.bytes().data() + id * mebibyte, mebibyte});
+    REQUIRE(backend->submit(reads) == 32);
+    backend->wake();
+    std::vector<BackendCompletion> completions(32);
+    static_cast<void>(backend->wait(completions));
+    backend.reset();
+    std::fill(arena.bytes().begin(), arena.bytes().end(), std::byte{2});
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    REQUIRE(std::all_of(arena.bytes().begin(), arena.bytes().end(),
+                        [](std::byte one) { return one == std::byte{2}; }));
+}
+
+TEST_CASE("uring_backend: a drive that cannot be polled is a note, and everything still works") {
+    if (!is_available())
+        return;
+    const TemporaryFolder folder;
+    const auto direct = GENERATE(DirectMode::automatic, DirectMode::buffered);
+    DirectFile file(folder.path() / "data", OpenMode::create_or_open, direct);
+    DirectFile stranger(folder.path() / "other", OpenMode::create_or_open, direct);
+    file.preallocate(4 * mebibyte);
+    const HugePageArena arena(4 * mebibyte);
+    IoQueue::Options options{.depth = 8, .max_operation_bytes = 128 * 1024};
+    options.fixed = {{arena.bytes()}, {&file}};
+    IoQueue queue(
+        make_backend(BackendKind::io_uring, 8, {.completion = UringOptions::Completion::polled}),
+        options);
+    if (direct == DirectMode::buffered) {
+        REQUIRE(queue.notes().size() == 1);
+        CHECK_THAT(queue.notes()[0], Contains("IOPOLL") && Contains("no direct file"));
+    } else if (!queue.notes().empty()) {
+        CHECK(queue.notes().size() == 1);
+        CHECK_THAT(queue.notes()[0], Contains("IOPOLL"));
+    }
+    for (DirectFile* one : {&file, &stranger})
+        check_round_trip(queue, *one, arena.bytes(), mebibyte / 2 + 4096);
 }
 
 TEST_CASE("uring_backend: other backends take fixed resources without a word") {

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include <algorithm>
 #include <charconv>
+#include <ctime>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -9,7 +11,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "engine/cli/backend_option.h"
 #include "engine/cli/nearest.h"
@@ -17,17 +18,18 @@
 #include "engine/cli/output_place.h"
 #include "engine/cli/units.h"
 #include "engine/cli/verbs/bench.h"
+#include "engine/cli/verbs/storage_report.h"
+#include "engine/train/profile.h"
 #include "engine/train/stop_request.h"
 #include "engine/train/train_report.h"
 #include "nvme/storage_bench.h"
+#include "nvme/storage_tuner.h"
 
 namespace spillway::engine {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-using nvme::StorageBenchResult;
-using nvme::StorageBenchRow;
+namespace fs = std::filesystem;
 using nvme::StorageTraffic;
 
 /// As given, lists still texts.
@@ -39,6 +41,8 @@ struct Given {
     std::vector<std::string> only{"write", "read", "mixed"};
     std::vector<std::string> backends{"auto"};
     std::string time = "8s";
+    bool tune = false;
+    fs::path profile;
     std::string json;
 };
 
@@ -54,7 +58,40 @@ void declare(OptionSet& options, Given& given) {
                 given.backends);
     options.add({"time", "TIME", "for all rows together; filling the files is extra", "8s"},
                 given.time);
+    options.add({"tune", "",
+                 "find the best backend, block and depth of each folder's drive and keep them in "
+                 "the profile",
+                 ""},
+                given.tune);
+    options.add({"profile", "FILE", "with --tune: where they are kept",
+                 "$XDG_CACHE_HOME/spillway/profile.json"},
+                given.profile);
     add_json_option(options, given.json);
+}
+
+/// What --tune chooses itself, and what it needs.
+void check_tuning(const OptionSet& options, Given& given) {
+    std::vector<std::string> problems;
+    for (const char* name : {"block", "depth", "only", "backend"})
+        if (given.tune && options.given(name))
+            problems.push_back(
+                fmt::format("--tune finds the best --{} itself: leave it out", name));
+    if (!given.tune && options.given("profile"))
+        problems.emplace_back("--profile is written by --tune alone");
+    if (given.tune && !options.given("time"))
+        given.time = "24s";
+    if (given.tune && given.profile.empty())
+        given.profile = default_profile_path();
+    if (given.tune && given.profile.empty())
+        problems.emplace_back("there is no home for a profile: name one by --profile FILE");
+    try {
+        if (problems.empty() && given.tune && options.given("profile"))
+            check_profile_path(given.profile);
+    } catch (const std::invalid_argument& error) {
+        problems.push_back(fmt::format("--profile: {}", error.what()));
+    }
+    if (!problems.empty())
+        throw UsageError(problems);
 }
 
 std::size_t parse_depth(const std::string& text) {
@@ -124,69 +161,28 @@ nvme::StorageBenchOptions options_of(const Given& given) {
     return options;
 }
 
-std::string rate(double bytes_per_s) {
-    return fmt::format("{:.3f}", bytes_per_s * 1e-9);
-}
-
-void show(const StorageBenchResult& result, Console& console) {
-    console.line(fmt::format("{:<6} {:<9} {:>9} {:>6} {:>8} {:>10} {:>10} {:>9}", "", "backend",
-                             "block", "depth", "GB/s", "p50 us", "p99 us", "cpu s/GB"));
-    for (const StorageBenchRow& row : result.rows) {
-        console.line(fmt::format("{:<6} {:<9} {:>9} {:>6} {:>8} {:>10.1f} {:>10.1f} {:>9.4f}",
-                                 nvme::name_of(row.traffic), row.backend,
-                                 human_bytes(row.block_bytes), row.depth, rate(row.bytes_per_s),
-                                 row.p50_us, row.p99_us, row.cpu_s_per_gb));
-        if (row.settling)
-            console.line(fmt::format(
-                "       burst {} GB/s, sustained {} GB/s{}", rate(row.settling->burst_bytes_per_s),
-                rate(row.settling->sustained_bytes_per_s),
-                row.settling->settled ? ""
-                                      : "; the rate has not settled, a longer --time tells more"));
+/// Each folder's drive by itself; what is found is kept at once.
+StorageReport tune_drives(const nvme::StorageBenchOptions& wanted, const fs::path& profile) {
+    StorageReport report;
+    const double limit_s = wanted.time_limit_s / static_cast<double>(wanted.folders.size());
+    for (const fs::path& folder : wanted.folders) {
+        const auto tuning = nvme::tune_storage(folder, wanted.file_bytes, limit_s, wanted.stop);
+        report.add(tuning.measured);
+        if (!tuning.best || report.measured.interrupted)
+            break;
+        const auto& best = *tuning.best;
+        const DriveSettings settings{
+            file_system_identity(folder),
+            static_cast<std::int64_t>(std::time(nullptr)),
+            best.backend,
+            best.block_bytes,
+            best.depth,
+            {best.read_bytes_per_s, best.write_bytes_per_s, best.mixed_bytes_per_s}};
+        store_drive_settings(profile, settings);
+        report.tuned.push_back({folder, settings});
+        report.profile = profile;
     }
-    for (const auto& drive : result.drives)
-        console.line(fmt::format(
-            "{}: {}, {:.1f} % of the file in the page cache at the end", drive.folder.string(),
-            drive.is_direct ? "direct I/O" : "no direct I/O, the rates are those of the page cache",
-            100 * drive.cached_fraction));
-    if (!result.interrupted)
-        console.line(
-            fmt::format("verified {}: all as written", human_bytes(result.verified_bytes)));
-    for (const std::string& note : result.notes)
-        console.line("note: " + note);
-}
-
-Json json_of(const StorageBenchRow& row) {
-    Json json{{"direction", nvme::name_of(row.traffic)},
-              {"backend", row.backend},
-              {"block_bytes", row.block_bytes},
-              {"depth", row.depth},
-              {"bytes_per_s", row.bytes_per_s},
-              {"p50_us", row.p50_us},
-              {"p99_us", row.p99_us},
-              {"cpu_s_per_gb", row.cpu_s_per_gb},
-              {"moved_bytes", row.moved_bytes},
-              {"wall_s", row.wall_s}};
-    if (row.settling) {
-        json["burst_bytes_per_s"] = row.settling->burst_bytes_per_s;
-        json["sustained_bytes_per_s"] = row.settling->sustained_bytes_per_s;
-        json["settled"] = row.settling->settled;
-    }
-    return json;
-}
-
-Json json_of(const StorageBenchResult& result) {
-    Json root{{"rows", Json::array()}, {"drives", Json::array()}};
-    for (const StorageBenchRow& row : result.rows)
-        root["rows"].push_back(json_of(row));
-    for (const auto& drive : result.drives)
-        root["drives"].push_back({{"folder", drive.folder.string()},
-                                  {"file_bytes", drive.file_bytes},
-                                  {"is_direct", drive.is_direct},
-                                  {"cached_fraction", drive.cached_fraction}});
-    root["verified_bytes"] = result.verified_bytes;
-    root["notes"] = result.notes;
-    root["interrupted"] = result.interrupted;
-    return root;
+    return report;
 }
 
 }  // namespace
@@ -201,17 +197,23 @@ int run_bench_storage(std::span<const std::string> arguments, Console& console) 
         console.result(options.help());
         return as_int(ExitCode::done);
     }
+    check_tuning(options, given);
     nvme::StorageBenchOptions wanted = options_of(given);
     const StopRequest stop;
     wanted.stop = [&] { return stop.requested(); };
     console.line(fmt::format("filling and measuring a file of {} in each folder",
                              human_bytes(wanted.file_bytes)));
-    const StorageBenchResult result = nvme::run_storage_bench(wanted);
-    show(result, console);
+    StorageReport report;
+    if (given.tune) {
+        report = tune_drives(wanted, given.profile);
+    } else {
+        report.measured = nvme::run_storage_bench(wanted);
+    }
+    for (const std::string& line : storage_report_lines(report))
+        console.line(line);
     if (!given.json.empty())
-        console.write_json(json_of(result).dump(2, ' ', false, Json::error_handler_t::replace),
-                           given.json);
-    if (!result.interrupted)
+        console.write_json(storage_report_json(report), given.json);
+    if (!report.measured.interrupted)
         return as_int(ExitCode::done);
     console.line("interrupted; the files are gone");
     return as_int(ExitCode::interrupted);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -20,6 +21,7 @@
 
 #include "engine/cli/usage_error.h"
 #include "engine/cli/verbs/bench.h"
+#include "engine/train/profile.h"
 #include "tests/support/temporary_folder.h"
 
 namespace spillway::engine {
@@ -111,6 +113,8 @@ TEST_CASE("bench storage: bad input is refused by name and leaves no file") {
         {{"--size", "1000000GiB"}, "available: free space or ask for a smaller size"},
         {{"--time", "soon"}, "--time"},
         {{"--dir", "/absent/folder"}, "/absent/folder is no folder"},
+        {{"--tune"}, "--tune finds the best --block itself"},
+        {{"--profile", "profile.json"}, "--profile is written by --tune alone"},
     }));
     CHECK_THROWS_AS(bench(storage(folder.path(), more)), UsageError);
     CHECK_THROWS_WITH(bench(storage(folder.path(), more)), Contains(said));
@@ -126,6 +130,37 @@ TEST_CASE("bench: what is missing, unknown or to come is refused by name") {
                                              Contains("not available in this version"));
     CHECK_THAT(bench({"--help"}).result, Contains("storage"));
     CHECK_THAT(bench({"storage", "--help"}).result, Contains("--block") && Contains("1MiB"));
+}
+
+TEST_CASE("bench storage: --tune keeps what is best for the folder's drive in the profile") {
+    const testing::TemporaryFolder folder;
+    const testing::TemporaryFolder home;
+    const auto profile = home.path() / "profile.json";
+    const std::vector<std::string> arguments{
+        "storage", "--dir",     folder.path().string(), "--size", "32MiB", "--time", "3s",
+        "--tune",  "--profile", profile.string(),       "--json", "-"};
+    const auto ended = bench(arguments);
+    REQUIRE(ended.code == 0);
+    const auto root = nlohmann::json::parse(ended.result);
+    REQUIRE(root["tuned"].size() == 1);
+    const auto& tuned = root["tuned"][0];
+    const auto stored = load_profiles(profile);
+    REQUIRE(stored.drives.size() == 1);
+    CHECK(stored.drives[0].file_system == file_system_identity(folder.path()));
+    CHECK(tuned["backend"] == stored.drives[0].backend);
+    CHECK(tuned["operation_bytes"] == stored.drives[0].operation_bytes);
+    CHECK(tuned["depth"] == stored.drives[0].depth);
+    CHECK(stored.drives[0].measured_unix_s > 0);
+    CHECK_THAT(ended.human,
+               Contains("best with " + stored.drives[0].backend) && Contains(profile.string()));
+    CHECK(fs::is_empty(folder.path()));
+
+    // A file of somebody else is refused before anything is measured.
+    const auto foreign = home.path() / "notes.json";
+    std::ofstream(foreign) << "mine";
+    auto refused = arguments;
+    refused[9] = foreign.string();
+    CHECK_THROWS_WITH(bench(refused), Contains("notes.json is no profile"));
 }
 
 TEST_CASE("bench storage: an interrupt ends the program with 130 and no file is left") {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cpu_optim/isa.h"
+#include "nvme/io_backend.h"
 #include "tests/support/temporary_folder.h"
 
 namespace spillway::engine {
@@ -42,17 +43,28 @@ TEST_CASE("machine_report: every part has an answer, and the folder stays as it 
     CHECK(report.folder.free_bytes > 0);
     CHECK((report.folder.direct_io == "yes") == (report.folder.offset_alignment_bytes > 0));
     CHECK(fs::is_empty(folder.path()));
+    CHECK(report.io_backend == nvme::automatic_choice());
+    CHECK((report.io_uring == "yes" || report.io_uring_thread != "yes"));
+    const auto& queue = report.folder.queue;
+    // All or nothing: either the folder lies on a drive of this machine or not.
+    CHECK((queue.logical_sector_bytes > 0) == (queue.largest_request_bytes > 0));
+    CHECK(queue.physical_sector_bytes >= queue.logical_sector_bytes);
+    CHECK((queue.logical_sector_bytes > 0) == (queue.write_cache != "unknown"));
+    if (report.folder.direct_io == "yes" && queue.logical_sector_bytes > 0)
+        CHECK(report.folder.offset_alignment_bytes % queue.logical_sector_bytes == 0);
 
     const auto root = nlohmann::json::parse(machine_report_json(report));
     CHECK(root["isa"] == report.isa);
     CHECK(root["folder"]["path"] == folder.path().string());
+    CHECK(root["io_backend"] == report.io_backend);
+    CHECK(root["folder"]["largest_request_bytes"] == queue.largest_request_bytes);
     CHECK(root["cuda"] == "not in this build");
     std::string all;
     for (const auto& line : machine_report_lines(report))
         all += line + "\n";
     CHECK_THAT(all, Contains(report.cpu) && Contains("io_uring") && Contains("libaio") &&
-                        Contains("memlock") && Contains("numa node") &&
-                        Contains("not in this build"));
+                        Contains("memlock") && Contains("numa node") && Contains("io backend") &&
+                        Contains("queue") && Contains("not in this build"));
 }
 
 TEST_CASE("machine_report: a folder that is not there is said to be so") {

@@ -73,6 +73,61 @@ TEST_CASE("profile: what is stored is loaded, one of each key") {
     CHECK(loaded.profiles[1] == example("cpu", 200));
 }
 
+TEST_CASE("profile: a drive's settings stand beside the profiles, one of each file system") {
+    const testing::TemporaryFolder folder;
+    const auto path = folder.path() / "profile.json";
+    const DriveSettings first{"ef53:1", 10, "io_uring", 4 << 20, 32, {2e9, 3e9, 4e9}};
+    DriveSettings second = first;
+    second.file_system = "ef53:2";
+    DriveSettings newer = first;
+    newer.backend = "threads";
+    newer.depth = 8;
+    store_drive_settings(path, first);
+    CHECK_NOTHROW(check_profile_path(path));
+    store_profile(path, example("cpu", 100));
+    store_drive_settings(path, second);
+    store_drive_settings(path, newer);
+    const auto loaded = load_profiles(path);
+    CHECK(loaded.note.empty());
+    REQUIRE(loaded.profiles.size() == 1);
+    CHECK(loaded.profiles[0] == example("cpu", 100));
+    REQUIRE(loaded.drives.size() == 2);
+    REQUIRE(find_drive_settings(loaded.drives, "ef53:1") != nullptr);
+    CHECK(*find_drive_settings(loaded.drives, "ef53:1") == newer);
+    CHECK(*find_drive_settings(loaded.drives, "ef53:2") == second);
+    CHECK(find_drive_settings(loaded.drives, "ef53:3") == nullptr);
+    store_profile(path, example("cpu", 200));
+    CHECK(load_profiles(path).drives == loaded.drives);
+}
+
+TEST_CASE("profile: settings that no drive can have are left out, the others stay") {
+    const testing::TemporaryFolder folder;
+    const auto path = folder.path() / "profile.json";
+    DriveSettings good{"ef53:1", 10, "io_uring", 4 << 20, 32, {2e9, 3e9, 4e9}};
+    DriveSettings bad = good;
+    bad.file_system = "ef53:2";
+    const int kind = GENERATE(range(0, 6));
+    if (kind == 0)
+        bad.backend = "auto";
+    else if (kind == 1)
+        bad.backend = "dma";
+    else if (kind == 2)
+        bad.operation_bytes = 5000;
+    else if (kind == 3)
+        bad.depth = 0;
+    else if (kind == 4)
+        bad.depth = 100000;
+    else
+        bad.rates.read_bytes_per_s = 1e20;
+    store_drive_settings(path, bad);
+    store_drive_settings(path, good);
+    const auto loaded = load_profiles(path);
+    REQUIRE(loaded.drives.size() == 1);
+    CHECK(loaded.drives[0] == good);
+    store_profile(path, example("cpu", 1));
+    CHECK(load_profiles(path).note.empty());
+}
+
 TEST_CASE("profile: only a recent one of the same machine is found") {
     std::vector<MachineProfile> profiles{example("cpu", 100), example("cpu", 150),
                                          example("sim:64MiB", 190)};
