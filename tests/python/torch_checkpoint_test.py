@@ -377,5 +377,135 @@ class State(unittest.TestCase):
         self.assertEqual(calls, ["before saving", "after loading"])
 
 
+class StateMoves(unittest.TestCase):
+    """What programs do with `optimizer.state` beside reading it: values move, and none is lost on the way."""
+
+    def both(self, moves):
+        """`moves(optimizer, p, q)` after a step of two parameters, here and with torch's class: the same state, and
+        the same weights a step later."""
+        found = []
+        for library in (st, torch.optim):
+            p, q = (nn.Parameter(torch.full((3,), value)) for value in (1.0, 2.0))
+            optimizer = library.Adam([p, q], lr=0.1)
+            for number in (1.0, 2.0):
+                p.grad, q.grad = torch.full((3,), number), torch.full((3,), 3 * number)
+                optimizer.step()
+            moves(optimizer, p, q)
+            owners = optimizer.param_groups[0]["params"]
+            values = [{key: value.tolist() for key, value in optimizer.state[owner].items()} for owner in owners]
+            for owner in owners:
+                owner.grad = torch.ones(3)
+            optimizer.step()
+            found.append((values, [owner.tolist() for owner in owners]))
+        for ours, theirs in zip(*(sum(([*own.values()] for own in values), []) for values, _ in found), strict=True):
+            self.assertAlmostEqual(torch.tensor(ours).sub(torch.tensor(theirs)).abs().max().item(), 0, places=7)
+        self.assertEqual([list(own) for own in found[0][0]], [list(own) for own in found[1][0]])
+        self.assertLess(torch.tensor(found[0][1]).sub(torch.tensor(found[1][1])).abs().max().item(), 1e-6)
+
+    def test_the_whole_is_set_from_itself(self):
+        def copied(optimizer, p, q):
+            optimizer.state = dict(optimizer.state)
+        self.both(copied)
+
+        def copied_deeper(optimizer, p, q):
+            optimizer.state = collections.defaultdict(dict, {own: dict(s) for own, s in optimizer.state.items()})
+        self.both(copied_deeper)
+
+        def exchanged(optimizer, p, q):
+            optimizer.state = {p: dict(optimizer.state[q]), q: dict(optimizer.state[p])}
+        self.both(exchanged)
+
+    def test_the_whole_is_put_aside(self):
+        def aside(optimizer, p, q):
+            before = optimizer.state
+            optimizer.state = collections.defaultdict(dict)
+            self.assertEqual(len(optimizer.state), 0)
+            optimizer.state = before
+        self.both(aside)
+
+        def saved(optimizer, p, q):
+            state = optimizer.state_dict()
+            optimizer.state.clear()
+            self.assertEqual(len(optimizer.state), 0)
+            optimizer.load_state_dict(state)
+        self.both(saved)
+
+    def test_one_is_taken_out_and_put_back(self):
+        def cleared(optimizer, p, q):
+            before = dict(optimizer.state[p])
+            optimizer.state[p] = {}
+            optimizer.state[p] = before
+        self.both(cleared)
+
+        def swapped(optimizer, p, q):
+            optimizer.state[p], optimizer.state[q] = optimizer.state[q], optimizer.state[p]
+        self.both(swapped)
+
+        def same(optimizer, p, q):
+            optimizer.state[p] = optimizer.state[p]
+        self.both(same)
+
+    def test_one_goes_to_another_parameter(self):
+        def popped(optimizer, p, q):
+            state, fresh = optimizer.state.pop(p), nn.Parameter(torch.ones(3))
+            optimizer.param_groups[0]["params"][0] = fresh
+            optimizer.state[fresh] = state
+        self.both(popped)
+
+        def replaced(optimizer, p, q):
+            state = optimizer.state.get(p)
+            state["exp_avg"] = torch.zeros(3)
+            del optimizer.state[p]
+            fresh = optimizer.param_groups[0]["params"][0] = nn.Parameter(torch.ones(3))
+            optimizer.state[fresh] = state
+        self.both(replaced)
+
+    def test_what_is_cleared_starts_anew(self):
+        def cleared(optimizer, p, q):
+            kept = optimizer.state_dict()["state"][0]["exp_avg"]
+            before = kept.clone()
+            optimizer.state[p].clear() if isinstance(optimizer, torch.optim.Adam) else optimizer.state.pop(p)
+            self.assertTrue(torch.equal(kept, before))
+        self.both(cleared)
+
+
+class DefaultTypes(unittest.TestCase):
+    """torch.set_default_dtype() and torch.device() as contexts change nothing of a state."""
+
+    def test_steps_are_not_rounded(self):
+        p = nn.Parameter(torch.ones(4))
+        optimizer = st.AdamW([p], lr=0.01)
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            for _ in range(257):
+                p.grad = torch.ones(4, dtype=torch.float32)
+                optimizer.step()
+            self.assertEqual(optimizer.state[p]["step"].item(), 257)
+            optimizer.load_state_dict(optimizer.state_dict())
+            self.assertEqual(optimizer.state[p]["step"].item(), 257)
+            self.assertEqual(optimizer.state[p]["step"].dtype, torch.float32)
+        finally:
+            torch.set_default_dtype(before)
+
+    def test_on_the_drive(self):
+        with drive() as folder:
+            p = nn.Parameter(torch.ones(1 << 22, dtype=torch.bfloat16))
+            optimizer = st.Adagrad([p], lr=0.01, initial_accumulator_value=0.5, host_mem="8MiB", nvme=folder)
+            p.grad = torch.ones_like(p)
+            optimizer.step()
+            expected, master = optimizer.state_dict()["state"][0]["sum"].clone(), optimizer.master(p)
+            before = torch.get_default_dtype()
+            torch.set_default_dtype(torch.float64)
+            try:
+                with torch.device("meta"):
+                    self.assertTrue(torch.equal(optimizer.state_dict()["state"][0]["sum"], expected))
+                    self.assertTrue(torch.equal(optimizer.master(p), master))
+                    optimizer.load_state_dict(optimizer.state_dict())
+                    self.assertTrue(torch.equal(optimizer.state[p]["sum"], expected))
+            finally:
+                torch.set_default_dtype(before)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -60,11 +60,7 @@ def from_deepspeed_config(config: Section | str | os.PathLike[str], parameters: 
     """
     import spillway.torch
 
-    if isinstance(config, Mapping):
-        settings: Section = config
-    else:
-        with open(config, encoding="utf-8") as file:
-            settings = json.load(file)
+    settings = config if isinstance(config, Mapping) else _read(config)
     readers: dict[str, Callable[[Any], dict[str, Any]]] = {
         "zero_optimization": _from_zero, "gradient_clipping": _from_clipping, "bf16": _from_bf16,
         "bfloat16": _from_bf16, "fp16": _from_fp16, "aio": _from_aio,
@@ -83,11 +79,42 @@ def from_deepspeed_config(config: Section | str | os.PathLike[str], parameters: 
     return getattr(spillway.torch, name)(parameters, **arguments)
 
 
-def _section(parent: Section, key: str, path: str = "") -> Section:
-    value = parent.get(key)
+def _read(path: Any) -> Section:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"the DeepSpeed configuration is {path!r}; needed is a path or a mapping")
+    with open(path, encoding="utf-8") as file:
+        try:
+            settings = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)} is no JSON: {error}") from error
+    if not isinstance(settings, Mapping):
+        raise ValueError(f"{os.fspath(path)} holds {type(settings).__name__}; needed is a JSON object")
+    return settings
+
+
+def _wrong(key: str, value: object, needed: str) -> ValueError:
+    return ValueError(f"{key} is {value!r} in the DeepSpeed configuration; needed is {needed}")
+
+
+def _as_section(value: Any, key: str) -> Section:
     if not isinstance(value, Mapping):
-        raise ValueError(f"{path}{key} is {value!r} in the DeepSpeed configuration; needed is a section")
+        raise _wrong(key, value, "a section")
     return value
+
+
+def _section(parent: Section, key: str, path: str = "") -> Section:
+    return _as_section(parent.get(key), path + key)
+
+
+def _flag(section: Section, key: str, path: str, default: bool = False) -> bool:
+    value = section.get(key, default)
+    if not isinstance(value, bool):
+        raise _wrong(path + key, value, "true or false")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _refuse_unknown(section: Section, path: str, known: Iterable[str]) -> None:
@@ -106,18 +133,28 @@ def _from_optimizer(section: Section) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"optimizer.type is {section.get('type')!r} in the DeepSpeed configuration; one of "
                          f"{', '.join(_OPTIMIZERS)}")
     name, own = _OPTIMIZERS[kind]
-    params = dict(section.get("params", {}))
+    params = dict(_as_section(section.get("params", {}), "optimizer.params"))
     if kind.startswith("adam"):
         name, params = _adam_mode(kind, name, params)
     _refuse_unknown(params, "optimizer.params.", own)
-    if isinstance(params.get("betas"), list):
-        params["betas"] = tuple(params["betas"])
+    _check_params(params)
     # DeepSpeed's own defaults where they are not torch's: Adam has a decay of 0 under either name.
     if name == "AdamW":
         params.setdefault("weight_decay", 0.0)
     if name == "Lion":
         params.setdefault("lr", 1e-3)
     return name, params
+
+
+def _check_params(params: dict[str, Any]) -> None:
+    """Numbers where numbers belong; "auto" is for the caller."""
+    for key, value in params.items():
+        if key == "betas" and value != "auto":
+            if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(map(_is_number, value)):
+                raise _wrong("optimizer.params.betas", value, "a list of two numbers")
+            params[key] = tuple(value)
+        elif key in ("lr", "eps", "weight_decay", "momentum") and value != "auto" and not _is_number(value):
+            raise _wrong(f"optimizer.params.{key}", value, "a number")
 
 
 def _adam_mode(kind: str, name: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -131,6 +168,7 @@ def _adam_mode(kind: str, name: str, params: dict[str, Any]) -> tuple[str, dict[
 
 
 def _from_zero(section: Section) -> dict[str, Any]:
+    _as_section(section, "zero_optimization")
     _refuse_unknown(section, "zero_optimization.", _ZERO_KEYS | {"offload_optimizer", "offload_param"})
     if section.get("offload_param"):
         device = _section(section, "offload_param", "zero_optimization.").get("device", "none")
@@ -158,26 +196,31 @@ def _from_zero(section: Section) -> dict[str, Any]:
 
 
 def _from_clipping(value: Any) -> dict[str, Any]:
+    if value != "auto" and (not _is_number(value) or value < 0):
+        raise _wrong("gradient_clipping", value, "a number, 0 for none")
     return {"max_grad_norm": value or None}
 
 
 def _from_bf16(section: Section) -> dict[str, Any]:
+    _as_section(section, "bf16")
     _refuse_unknown(section, "bf16.", {"enabled", "immediate_grad_update", "check_grad_overflow",
                                        "bf16_master_weights_and_grads", "bf16_optimizer_states"})
     for key in ("bf16_master_weights_and_grads", "bf16_optimizer_states"):
-        if section.get(key):
+        if _flag(section, key, "bf16."):
             raise ValueError(f"bf16.{key} is still to come; state and masters are fp32 here")
-    return {"nonfinite": "skip"} if section.get("enabled") and section.get("check_grad_overflow", True) else {}
+    looks = _flag(section, "check_grad_overflow", "bf16.", default=True)
+    return {"nonfinite": "skip"} if _flag(section, "enabled", "bf16.") and looks else {}
 
 
 def _from_fp16(section: Section) -> dict[str, Any]:
-    if section.get("enabled"):
+    if _flag(_as_section(section, "fp16"), "enabled", "fp16."):
         raise ValueError("fp16.enabled in the DeepSpeed configuration cannot be taken over: parameters are fp32 or "
                          "bf16")
     return {}
 
 
 def _from_aio(section: Section) -> dict[str, Any]:
+    _as_section(section, "aio")
     _refuse_unknown(section, "aio.", _AIO_KEYS | {"use_gds"})
     if section.get("use_gds"):
         raise ValueError("aio.use_gds in the DeepSpeed configuration cannot be taken over: this version has no GPU")

@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import ParamsT
 
 from spillway.torch import options, snapshot, tensors
-from spillway.torch.checkpoint import CheckpointedOptimizer
+from spillway.torch.checkpoint import CheckpointedOptimizer, no_view
 from spillway.torch.engine import Engine, Member, Slot
 from spillway.torch.options import OffloadArguments
 from spillway.torch.overlap import Flight, ForwardGuard, Given, Stream, watch_gradient
@@ -50,6 +50,7 @@ class OffloadedOptimizer(CheckpointedOptimizer):
         self._options = options.of(type(self).__name__, offload)
         self._engine, self._stream = None, None
         self._stash, self._extras = {}, {}
+        self._handed_out, self._state_view = weakref.WeakValueDictionary(), no_view
         self._flight: Flight | None = None
         self._guard: ForwardGuard | None = None
         self._watched: dict[Tensor, Any] = {}
@@ -189,6 +190,7 @@ class OffloadedOptimizer(CheckpointedOptimizer):
     def _ready(self, engine: Engine, layouts: list[tuple[str, ...]]) -> Engine:
         if "momentum_buffer" in self._family.lasting:
             engine.begin_first_buffers([bool(names) for names in layouts])
+        engine.clear_stale()
         self._watch(engine.slots)
         return engine
 

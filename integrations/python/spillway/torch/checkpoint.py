@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -17,7 +18,11 @@ from spillway.torch.engine import RESIDUE, Engine, Slot
 from spillway.torch.families import Family
 from spillway.torch.options import OffloadOptions
 from spillway.torch.overlap import Stream
-from spillway.torch.state import OptimizerState
+from spillway.torch.state import HandedOut, OptimizerState, let_go
+
+
+def no_view() -> None:
+    """Of an optimizer whose `state` nobody holds."""
 
 
 class CheckpointedOptimizer(Optimizer):
@@ -28,6 +33,8 @@ class CheckpointedOptimizer(Optimizer):
     _engine: Engine | None
     _stream: Stream | None
     _stash: snapshot.Snapshot  # state without an engine: to be loaded into the next one
+    _handed_out: HandedOut
+    _state_view: Callable[[], OptimizerState | None]  # a weak reference to what `state` gave last
     _extras: dict[Any, dict[str, Any]]  # what users keep in state beside what the engine has
     _fixed_fields: dict[str, Any] = {}  # of parameter groups, whatever a checkpoint says
 
@@ -42,18 +49,37 @@ class CheckpointedOptimizer(Optimizer):
     @property  # type: ignore[override]
     def state(self) -> OptimizerState:
         """Per parameter, by torch's names: see spillway.torch.state."""
-        return OptimizerState(self)
+        view = self._state_view()
+        if view is None:
+            view = OptimizerState(self, self._handed_out)
+            self._state_view = weakref.ref(view)
+        return view
 
     @state.setter
     def state(self, values: Mapping[Any, Mapping[str, Any]]) -> None:
-        given = {parameter: dict(own) for parameter, own in values.items()}
-        self._extras, self._stash = {}, {}
+        view = self._state_view()
+        if values is view and view is not None:
+            return
         engine = self._settled_engine() if self._engine is not None else None
+        live = set() if engine is None else engine.live_pointers()
+        given = {parameter: self._apart(parameter, own, live) for parameter, own in values.items()}
+        if view is not None:
+            view._detach()
+            self._state_view = no_view
+        let_go(self._handed_out)
+        self._extras, self._stash = {}, {}
         if engine is not None:
             for slot in engine.slots.values():
                 engine.clear(slot)
         for parameter, own in given.items():
             self.state[parameter] = own  # type: ignore[assignment]
+
+    def _apart(self, parameter: Any, values: Mapping[str, Any], live: set[int]) -> dict[str, Any]:
+        """The values, copied where they lie in the state of another parameter, which is going to be written."""
+        place = self._place(parameter)
+        own = set() if place is None else place[0].live_pointers([place[1]])
+        return {key: value.clone() if isinstance(value, Tensor) and value.data_ptr() in live - own else value
+                for key, value in values.items()}
 
     def _settled_engine(self) -> Engine | None:
         """The engine with no update under way. None: there is no state yet."""

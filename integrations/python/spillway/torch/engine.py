@@ -7,7 +7,7 @@ import ctypes
 import dataclasses
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -48,6 +48,7 @@ class Slot:
     dtype: torch.dtype
     pointer: int
     version: int | None  # of the values that the residue belongs to; None: of whatever they are at the next step
+    stale: set[int] = dataclasses.field(default_factory=set)  # planes to be cleared before anyone looks at them
     started: bool = False  # has state of its own: was updated or loaded
     has_residue: bool = False  # may differ from zero
 
@@ -86,7 +87,7 @@ class Engine:
         self._pid = os.getpid()
         listed = [(slot.name, tensors.in_memory_order(slot.parameter), slot.group) for slot in self.slots.values()]
         if not any(member.parameter.numel() for member in members):
-            listed.append((_PLACEHOLDER, torch.zeros(1), 0))
+            listed.append((_PLACEHOLDER, torch.zeros(1, dtype=torch.float32, device="cpu"), 0))
         self._native = _core.TensorOptimizer(
             listed, family.native_name, self._hypers, host_bytes=options.host_bytes, nvme=options.nvme,
             chunk_bytes=options.chunk_bytes, threads=options.threads, isa=options.isa, io_backend=options.io_backend)
@@ -135,6 +136,8 @@ class Engine:
         moved = [slot for slot in self.slots.values() if slot.was_moved()]
         for slot in moved:
             self._check_moved(slot)
+        if moved:
+            tensors.refuse_shared_memory([(slot.name, slot.parameter) for slot in self.slots.values()])
         for slot in self.slots.values():
             if slot.has_residue and slot.was_edited():
                 self._forget_residue(slot)
@@ -196,16 +199,18 @@ class Engine:
     def read(self, slot: Slot, key: str) -> Tensor:
         """One value of the state, shaped as torch has it: a live view where it lies in host memory, else a copy."""
         if key == "step":
-            return torch.tensor(float(self.native.steps(slot.number)))
+            return _scalar(self.native.steps(slot.number))
         if key == MU_PRODUCT:
             hyper = self._hypers[slot.group]
-            return torch.tensor(_core.nadam_momentum_product(hyper["beta1"], hyper["momentum_decay"],
-                                                             self.native.steps(slot.number)))
+            return _scalar(_core.nadam_momentum_product(hyper["beta1"], hyper["momentum_decay"],
+                                                        self.native.steps(slot.number)))
         if key != RESIDUE:
+            self._clear_stale(slot, self.layouts[slot.group].index(key))
             view = self.native.state_view(slot.number, self.layouts[slot.group].index(key))
             if view is not None:
                 return tensors.like_parameter(torch.from_numpy(view), slot.shape, slot.stride)
-        flat = torch.empty(slot.parameter.numel(), dtype=torch.int16 if key == RESIDUE else torch.float32)
+        flat = torch.empty(slot.parameter.numel(), dtype=torch.int16 if key == RESIDUE else torch.float32,
+                           device="cpu")
         for first, piece in pieces(flat):
             self.read_piece(slot, key, first, piece)
         return tensors.like_parameter(flat, slot.shape, slot.stride)
@@ -215,11 +220,12 @@ class Engine:
         if key == RESIDUE:
             self.native.read_residue(slot.number, first, out)
         else:
+            self._clear_stale(slot, self.layouts[slot.group].index(key))
             self.native.read_state(slot.number, self.layouts[slot.group].index(key), first, out)
 
     def read_master(self, slot: Slot) -> Tensor:
         """The exact fp32 values, a copy."""
-        flat = torch.empty(slot.parameter.numel())
+        flat = torch.empty(slot.parameter.numel(), dtype=torch.float32, device="cpu")
         for first, piece in pieces(flat):
             self.native.read_masters(slot.number, first, piece)
         return tensors.like_parameter(flat, slot.shape, slot.stride)
@@ -245,6 +251,7 @@ class Engine:
             self.native.set_steps(slot.number, 1)
 
     def _write_plane(self, slot: Slot, plane: int, value: Tensor) -> None:
+        slot.stale.discard(plane)
         flat = tensors.arranged(value, slot.shape, slot.stride)
         for first, piece in pieces(flat):
             self.native.write_state(slot.number, plane, first, piece.to(torch.float32))
@@ -252,21 +259,45 @@ class Engine:
     def begin(self, slot: Slot) -> None:
         """Sets planes to what they are before the first update. For a tensor of a new engine, which are 0."""
         if self._start != 0:
-            self._fill(slot, self._start)
+            for plane in range(len(self.layouts[slot.group])):
+                self._fill(slot, plane)
 
     def clear(self, slot: Slot) -> None:
-        """As if the tensor had never been updated."""
-        self._fill(slot, self._start)
+        """As if the tensor had never been updated. What was handed out of its planes stays as it is until they are
+        used again."""
+        slot.stale = set(range(len(self.layouts[slot.group])))
         self.native.set_steps(slot.number, 0)
         slot.started = False
         self._forget_residue(slot)
 
-    def _fill(self, slot: Slot, value: float) -> None:
+    def clear_stale(self) -> None:
+        """Before an update."""
+        for slot in self.slots.values():
+            for plane in list(slot.stale):
+                self._clear_stale(slot, plane)
+
+    def _clear_stale(self, slot: Slot, plane: int) -> None:
+        if plane in slot.stale:
+            slot.stale.discard(plane)
+            self._fill(slot, plane)
+
+    def live_pointers(self, slots: Iterable[Slot] | None = None) -> set[int]:
+        """Where the planes begin that lie in host memory."""
+        views = (self.native.state_view(slot.number, plane) for slot in slots or self.slots.values()
+                 for plane in range(len(self.layouts[slot.group])))
+        return {view.ctypes.data for view in views if view is not None and view.size}
+
+    def _fill(self, slot: Slot, plane: int) -> None:
         count = slot.parameter.numel()
-        buffer = torch.full((min(count, PIECE_ELEMENTS),), value)
-        for plane in range(len(self.layouts[slot.group])):
-            for first in range(0, count, PIECE_ELEMENTS):
-                self.native.write_state(slot.number, plane, first, buffer[: count - first])
+        buffer = torch.full((min(count, PIECE_ELEMENTS),), self._start, dtype=torch.float32, device="cpu")
+        for first in range(0, count, PIECE_ELEMENTS):
+            self.native.write_state(slot.number, plane, first, buffer[: count - first])
+
+
+def _scalar(value: float) -> Tensor:
+    """As torch keeps a step: in no type that would round it."""
+    wide = torch.get_default_dtype() is torch.float64
+    return torch.tensor(float(value), dtype=torch.float64 if wide else torch.float32, device="cpu")
 
 
 def _native_type(parameter: Tensor) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def _torch_defaults(kind: type[Optimizer], **arguments: Any) -> dict[str, Any]:
     """What torch's class makes of these arguments; raises what it raises."""
-    return kind([torch.empty(0, requires_grad=True)], **arguments).defaults
+    return kind([torch.empty(0, dtype=torch.float32, device="cpu", requires_grad=True)], **arguments).defaults
 
 
 class Adam(OffloadedOptimizer):

@@ -77,6 +77,10 @@ def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 def _folder(value: str | os.PathLike[str] | None) -> str:
     if value is None:
         return ""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f"nvme={value!r} is no path: give a folder on the drive that may hold optimizer state, or None")
+    if not os.fspath(value):
+        raise ValueError("nvme='' names no folder: give one on the drive that may hold optimizer state, or None")
     path = os.path.abspath(os.fsdecode(value))
     if not os.path.isdir(path):
         what = "is not a folder" if os.path.exists(path) else "does not exist"
@@ -89,7 +93,11 @@ def _folder(value: str | os.PathLike[str] | None) -> str:
 def _threads(value: int | None) -> int:
     """0 lets the native side use every allowed CPU; ranks that share a machine share its CPUs."""
     if value is None:
-        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        local = os.environ.get("LOCAL_WORLD_SIZE") or "1"
+        if not local.isdecimal():
+            raise ValueError(f"the environment's LOCAL_WORLD_SIZE is {local!r} and must be a number: set it, or give "
+                             "threads=")
+        ranks = int(local)
         return 0 if ranks <= 1 else max(1, len(os.sched_getaffinity(0)) // ranks)
     count = _whole_number(value)
     if not 0 < count < 1 << 31:

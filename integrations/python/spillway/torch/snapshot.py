@@ -51,7 +51,8 @@ class _StateFile:
 
     def _write(self, descriptor: int) -> None:
         # Written, not stored into the map: pages of a map would count as this process's memory.
-        buffers = {2: torch.empty(PIECE_ELEMENTS, dtype=torch.int16), 4: torch.empty(PIECE_ELEMENTS)}
+        buffers = {width: torch.empty(PIECE_ELEMENTS, dtype=dtype, device="cpu")
+                   for width, dtype in ((2, torch.int16), (4, torch.float32))}
         for slot, key, place in self._places:
             if key in self._engine.family.scalars:
                 continue
@@ -72,8 +73,9 @@ class _StateFile:
             return self._engine.read(slot, key)
         dtype = torch.int16 if key == RESIDUE else torch.float32
         count = slot.parameter.numel()
-        flat = torch.frombuffer(self._map, dtype=dtype, count=count, offset=place) if count else torch.empty(0)
-        return like_parameter(flat.to(dtype), slot.shape, slot.stride)
+        flat = (torch.frombuffer(self._map, dtype=dtype, count=count, offset=place) if count
+                else torch.empty(0, dtype=dtype, device="cpu"))
+        return like_parameter(flat, slot.shape, slot.stride)
 
 
 def _write_all(descriptor: int, data: memoryview, offset: int) -> None:

@@ -81,7 +81,7 @@ def arranged(values: Tensor, shape: torch.Size, stride: tuple[int, ...]) -> Tens
     values = values.detach().resolve_conj().resolve_neg()
     if values.stride() == stride or (values.is_contiguous() and contiguous_stride(shape) == stride):
         return in_memory_order(values)
-    copy = torch.empty_strided(shape, stride, dtype=values.dtype)
+    copy = torch.empty_strided(shape, stride, dtype=values.dtype, device=values.device)
     copy.copy_(values)
     return in_memory_order(copy)
 
