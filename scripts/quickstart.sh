@@ -1,12 +1,20 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 machine to a trained model: installs what is missing, builds, and trains a byte-level
 # GPT-2 on the text in engine/data/ for three minutes, with a simulated accelerator smaller than the
-# weights, a host budget smaller than the optimizer state, and the rest on the drive below WORK.
+# weights, a host budget smaller than the optimizer state, and the rest on the drive that holds FOLDER.
 #
-#   scripts/quickstart.sh [WORK]        default: build/quickstart
+#   scripts/quickstart.sh [FOLDER]        default: build; all goes to FOLDER/spillway-quickstart, which is replaced
 set -euo pipefail
+if [[ $# -gt 1 || ${1:-} == -* ]]; then
+    sed -n '2,7s/^# \{0,1\}//p' "$0"
+    [[ ${1:-} == -h || ${1:-} == --help ]] && exit 0
+    exit 2
+fi
+[[ $# -eq 0 || -d $1 ]] || { echo "quickstart: $1 is no folder: name an existing one on the drive to use" >&2; exit 2; }
+folder=$(realpath "${1:-.}")
 cd "$(dirname "$0")/.."
-work=${1:-build/quickstart}
+[[ $# -eq 1 ]] || folder=$PWD/build
+work=$folder/spillway-quickstart
 
 scripts/setup.sh
 cmake --preset release -DSPILLWAY_TESTS=OFF -B build/release >/dev/null
@@ -15,7 +23,7 @@ cmake --build build/release --parallel "$(nproc)" --target spillway
 rm -rf "$work"
 mkdir -p "$work/drive"
 build/release/spillway train \
-    --model gpt2:6x384x6 --context 256 --data engine/data/kjv.txt \
+    --model gpt2:6x384x6 --context 256 --data "$PWD/engine/data/kjv.txt" \
     --batch 2 --seq 256 --lr 2e-3 --warmup 20 --schedule linear --weight-decay 0.1 \
     --device sim:36MiB@8GB/s --host-mem 80MiB --nvme "$work/drive" \
     --budget 170s --out "$work/run" --json "$work/result.json"
