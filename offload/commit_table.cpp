@@ -20,10 +20,11 @@ namespace {
 //     (u32)
 //    16  version, planes (u32, a bit each)     48  sequence, iteration, update
 //    88  tensor_steps (u64 each); per plane: copies (u8 each, padded to 8), checksums (u64 each);
-//        client state
+//        in version 2, of runs on several drives: places (u64 each); client state
 using Magic = std::array<char, 8>;
 constexpr Magic magic{'S', 'P', 'W', 'T', 'A', 'B', 'L', 'E'};
-constexpr std::uint32_t format_version = 1;
+constexpr std::uint32_t one_drive_version = 1;
+constexpr std::uint32_t several_drives_version = 2;
 constexpr std::size_t hash_offset = 8;
 constexpr std::size_t hashed_from = 16;
 constexpr std::size_t header_bytes = 88;
@@ -39,7 +40,12 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t step) {
 /// Without the client state.
 std::uint64_t fixed_bytes(const CommitTableShape& shape) {
     const std::uint64_t plane = round_up(shape.tiles, 8) + 8 * shape.tiles;
-    return header_bytes + std::uint64_t{8} * shape.tensors + shape.planes.size() * plane;
+    return header_bytes + std::uint64_t{8} * shape.tensors + shape.planes.size() * plane +
+           std::uint64_t{8} * shape.places;
+}
+
+std::uint32_t version_of(const CommitTableShape& shape) {
+    return shape.places == 0 ? one_drive_version : several_drives_version;
 }
 
 std::uint64_t hash_of(std::span<const std::byte> table) {
@@ -102,10 +108,10 @@ Header read_header(detail::ByteReader& reader) {
 /// Everything the body's sizes rest on is checked here, before memory is taken for it.
 void check_header(const Header& header, std::size_t found_bytes, const RunId& run,
                   const CommitTableShape& shape) {
-    if (header.version != format_version)
+    if (header.version != version_of(shape))
         throw std::runtime_error(
             fmt::format("the commit table has format version {}; this Spillway reads {}",
-                        header.version, format_version));
+                        header.version, version_of(shape)));
     if (header.run != run)
         throw std::runtime_error(fmt::format("the commit table belongs to run {}, not to run {}",
                                              header.run.text(), run.text()));
@@ -146,7 +152,8 @@ CommitTableShape shape_of(const CommitTable& table) {
     std::uint64_t tiles = 0;
     for (const auto plane : table.stored)
         tiles = std::max<std::uint64_t>(tiles, table.planes[index_of(plane)].checksums.size());
-    return {tiles, static_cast<std::uint32_t>(table.tensor_steps.size()), table.stored};
+    return {tiles, static_cast<std::uint32_t>(table.tensor_steps.size()), table.stored,
+            table.places.size()};
 }
 
 std::size_t table_capacity_bytes(const CommitTableShape& shape) {
@@ -168,7 +175,7 @@ std::size_t serialise(const CommitTable& table, const RunId& run, std::span<std:
     detail::ByteWriter writer(out);
     writer.put(magic);
     writer.put(std::uint64_t{0});  // the hash, once the rest is there
-    writer.put(format_version);
+    writer.put(version_of(shape));
     writer.put(table.stored.bits());
     writer.put(length);
     writer.put(run);
@@ -185,6 +192,7 @@ std::size_t serialise(const CommitTable& table, const RunId& run, std::span<std:
         writer.pad(8);
         writer.put_bytes(std::as_bytes(std::span(plane.checksums)));
     }
+    writer.put_bytes(std::as_bytes(std::span(table.places)));
     writer.put_bytes(std::as_bytes(std::span(table.client_state)));
     const std::uint64_t hash = hash_of(out.first(length));
     std::memcpy(out.data() + hash_offset, &hash, sizeof hash);
@@ -214,6 +222,8 @@ CommitTable parse_table(std::span<const std::byte> bytes, const RunId& run,
     table.stored = shape.planes;
     for (const auto plane : table.stored)
         table.planes[index_of(plane)] = read_plane(reader, header.tiles);
+    table.places.resize(shape.places);
+    reader.get_bytes(std::as_writable_bytes(std::span(table.places)));
     table.client_state.resize(header.client_bytes);
     reader.get_bytes(std::as_writable_bytes(std::span(table.client_state)));
     return table;

@@ -37,6 +37,8 @@ struct CommitTable {
     std::vector<std::uint64_t> tensor_steps;  ///< per tensor: updates it has seen
     PlaneSet stored = training_planes;        ///< the planes that have a table
     PerPlane<PlaneTable> planes;
+    /// With several drives, where the copies of regions lie (detail::ExtentMap); else empty.
+    std::vector<std::uint64_t> places = {};
     std::string client_state;  ///< opaque to this layer (data position, elapsed budget ...), at
                                ///< most client_state_limit_bytes
 
@@ -48,6 +50,7 @@ struct CommitTableShape {
     std::uint64_t tiles = 0;
     std::uint32_t tensors = 0;
     PlaneSet planes = training_planes;
+    std::uint64_t places = 0;  ///< 0 on one drive, whose tables have format version 1
     friend bool operator==(const CommitTableShape&, const CommitTableShape&) = default;
 };
 

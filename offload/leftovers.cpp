@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -55,11 +56,21 @@ std::optional<Manifest> manifest_or_draft(const fs::path& state_folder) {
     }
 }
 
+std::vector<fs::path> extents_of(const Manifest& manifest) {
+    std::vector<fs::path> folders{manifest.extents_folder};
+    folders.insert(folders.end(), manifest.more_extents.begin(), manifest.more_extents.end());
+    return folders;
+}
+
 bool has_committed(const fs::path& state_folder, const std::optional<Manifest>& manifest) {
     if (!detail::never_committed(state_folder))
         return true;
-    const auto note = manifest ? read_note(manifest->extents_folder) : std::nullopt;
-    return note && note->run == manifest->run && note->sequence != 0;
+    if (!manifest)
+        return false;
+    return std::ranges::any_of(extents_of(*manifest), [&](const fs::path& folder) {
+        const auto note = read_note(folder);
+        return note && note->run == manifest->run && note->sequence != 0;
+    });
 }
 
 /// The folder's lock for as long as it is cleared up. A folder without a lock file is nobody's.
@@ -98,7 +109,8 @@ std::optional<std::string> judge_owner(const ExtentsNote& note, const fs::path& 
     if (manifest->run != note.run)
         return fmt::format("{} belongs to another run now (last commit: number {})",
                            note.out.string(), note.sequence);
-    if (manifest->extents_folder != extents || has_committed(state, manifest))
+    const auto all = extents_of(*manifest);
+    if (std::ranges::find(all, extents) == all.end() || has_committed(state, manifest))
         return std::nullopt;
     return fmt::format("its run in {} never committed", note.out.string());
 }
@@ -110,7 +122,7 @@ std::optional<std::string> judge_extents_folder(const fs::path& folder) {
     const auto note = read_note(folder);
     if (note)
         return note->run == *run ? judge_owner(*note, folder) : std::nullopt;
-    if (is_missing(folder / "extents.0"))
+    if (!detail::holds_extents(folder))
         return "its run was killed while it was being created";
     return std::nullopt;
 }
@@ -153,9 +165,11 @@ void add_state_leftovers(const fs::path& folder, std::vector<Leftover>& found) {
     add_if_leftover(folder, found);
     const auto draft = folder / detail::manifest_draft_name;
     if (found.size() != before) {
-        if (const auto manifest = manifest_or_draft(folder);
-            manifest && is_extents_folder(manifest->extents_folder))
-            add_if_leftover(manifest->extents_folder, found);
+        if (const auto manifest = manifest_or_draft(folder)) {
+            for (const auto& extents : extents_of(*manifest))
+                if (is_extents_folder(extents))
+                    add_if_leftover(extents, found);
+        }
     } else if (fs::is_regular_file(fs::symlink_status(draft)) &&
                !is_missing(folder / detail::manifest_name)) {
         found.push_back({draft, fs::file_size(draft), "a temporary file of an interrupted write"});
@@ -211,24 +225,28 @@ void remove_uncommitted_run(const fs::path& state_folder) {
             fmt::format("{} holds a run that has committed; it is not removed. Resume it, give "
                         "another folder, or remove it by hand",
                         state_folder.string()));
-    if (manifest && is_extents_folder(manifest->extents_folder) &&
-        detail::is_plain_folder(manifest->extents_folder)) {
-        const FolderLock extents_lock(manifest->extents_folder, LockMode::exclusive);
-        detail::remove_extents_folder(manifest->extents_folder);
+    for (const auto& extents : manifest ? extents_of(*manifest) : std::vector<fs::path>{}) {
+        if (!is_extents_folder(extents) || !detail::is_plain_folder(extents))
+            continue;
+        const FolderLock extents_lock(extents, LockMode::exclusive);
+        detail::remove_extents_folder(extents);
     }
     detail::remove_state_folder(state_folder);
 }
 
 }  // namespace
 
-void StateFolder::start_over(const fs::path& out, const fs::path& nvme) {
+void StateFolder::start_over(const fs::path& out, const fs::path& nvme,
+                             const std::vector<fs::path>& more_nvme) {
     const auto absolute_out = detail::absolute_path(out);
     const auto state_folder = absolute_out / folder_name;
-    const auto real_nvme = nvme.empty() ? nvme : detail::check_nvme(nvme);
+    auto drives = detail::check_further_drives(nvme, more_nvme);
+    if (!nvme.empty())
+        drives.push_back(detail::check_nvme(nvme));
     if (detail::is_plain_folder(state_folder))
         remove_uncommitted_run(state_folder);
-    if (!nvme.empty())
-        remove_uncommitted_extents(real_nvme, absolute_out);
+    for (const auto& drive : drives)
+        remove_uncommitted_extents(drive, absolute_out);
 }
 
 std::vector<Leftover> find_leftovers(const fs::path& folder) {

@@ -10,7 +10,9 @@
 
 #include "offload/commit_log.h"
 #include "offload/detail/bootstrap.h"
+#include "offload/detail/chunk_order.h"
 #include "offload/detail/committer.h"
+#include "offload/detail/drive_files.h"
 #include "offload/detail/gradient_collector.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/master_reader.h"
@@ -24,19 +26,12 @@ namespace {
 
 using detail::StallCause;
 
-constexpr std::size_t largest_io_operation_bytes = std::size_t{1} << 20;
+/// Less says little about a drive.
+constexpr std::uint64_t least_seen_bytes = std::uint64_t{32} << 20;
 
 std::unique_ptr<nvme::IoBackend> backend_for(const OffloadOptions& options) {
     return options.backend_factory ? options.backend_factory(options.io_depth)
                                    : nvme::make_backend(options.io_backend, options.io_depth);
-}
-
-nvme::DirectFile open_extents(const StateFolder& folder, const ElementOrder& order,
-                              Durability durability, PlaneSet planes) {
-    nvme::DirectFile file(folder.extents_file(), nvme::OpenMode::create_or_open,
-                          nvme::DirectMode::automatic);
-    file.preallocate(detail::ExtentLayout(order.tiles(), durability, planes).total_bytes());
-    return file;
 }
 
 std::vector<TileRange> tiles_of_units(const ElementOrder& order, const std::vector<Unit>& units) {
@@ -47,33 +42,6 @@ std::vector<TileRange> tiles_of_units(const ElementOrder& order, const std::vect
             {range.begin / tile_elements, (range.end + tile_elements - 1) / tile_elements});
     }
     return tiles;
-}
-
-/// The order in which gradients complete: by the last unit that brings a part of the chunk; chunks
-/// of one unit from the last to the first, as they are taken in.
-std::vector<std::uint64_t> completion_order(const ElementOrder& order,
-                                            const std::vector<Unit>& units, const OffloadPlan& plan,
-                                            const std::vector<std::size_t>& gradient_uses) {
-    std::vector<std::size_t> last_use(plan.chunks, 0);
-    for (std::size_t use = 0; use < gradient_uses.size(); ++use) {
-        const auto range = unit_range(order, units[gradient_uses[use]]);
-        const auto chunk_length = plan.chunk_tiles * tile_elements;
-        for (auto chunk = range.begin / chunk_length; chunk * chunk_length < range.end; ++chunk)
-            last_use[chunk] = use;
-    }
-    std::vector<std::uint64_t> chunks(plan.chunks);
-    for (std::uint64_t i = 0; i < plan.chunks; ++i)
-        chunks[i] = plan.chunks - 1 - i;
-    std::stable_sort(chunks.begin(), chunks.end(),
-                     [&](std::uint64_t a, std::uint64_t b) { return last_use[a] < last_use[b]; });
-    return chunks;
-}
-
-std::vector<std::uint64_t> forward_order(const OffloadPlan& plan) {
-    std::vector<std::uint64_t> chunks(plan.chunks);
-    for (std::uint64_t i = 0; i < plan.chunks; ++i)
-        chunks[i] = i;
-    return chunks;
 }
 
 }  // namespace
@@ -90,19 +58,20 @@ class OffloadEngine::Impl {
           device_(device),
           compute_(compute),
           ledger_(plan_.host_bytes),
-          queue_(backend_for(options_), {options_.io_depth, largest_io_operation_bytes}),
-          store_(queue_, open_extents(folder_, order_, options_.durability, plan_.planes), order_,
-                 options_.durability, plan_.planes),
+          queues_(detail::make_drive_queues(
+              folder_.extents_folders().size(), [this] { return backend_for(options_); },
+              options_.io_depth)),
+          store_(open_store()),
           planes_(plan_, order_.tiles(), ledger_),
           board_(monitor_, plan_.chunks),
-          log_(queue_, folder_.folder(), folder_.manifest().run, shape(),
+          log_(*queues_.front(), folder_.folder(), folder_.manifest().run, shape(),
                CommitLog::start_for(folder_.folder())),
           tensor_steps_(order_.tensors().size(), 0) {
         check_folder();
         count_tables();
         work_ = ledger_.arena("work buffers", detail::bootstrap_bytes(plan_));
         if (options_.timing == UpdateTiming::after_norm)
-            spill_.emplace(queue_, folder_.extents_folder(), plan_, order_.tiles());
+            spill_.emplace(queues_, folder_.extents_folders(), plan_, order_.tiles(), shares());
         auto* const spill = spill_ ? &*spill_ : nullptr;
         threads_ = std::make_unique<detail::UpdateThreads>(options_.threads, options_.isa);
         committer_ = std::make_unique<detail::Committer>(detail::Committer::Context{
@@ -119,8 +88,8 @@ class OffloadEngine::Impl {
             detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, plan_, order_, spill,
                                             committer_.get(), update_time_},
             options_.timing == UpdateTiming::after_norm
-                ? forward_order(plan_)
-                : completion_order(order_, units_, plan_, plan_.gradient_uses),
+                ? detail::forward_order(plan_)
+                : detail::completion_order(order_, units_, plan_, plan_.gradient_uses),
             ledger_);
     }
 
@@ -229,12 +198,33 @@ class OffloadEngine::Impl {
     [[nodiscard]] OffloadStatistics statistics() const;
     [[nodiscard]] const StateFolder& folder() const noexcept { return folder_; }
     [[nodiscard]] std::string_view io_backend_name() const noexcept {
-        return queue_.backend_name();
+        return queues_.front()->backend_name();
     }
 
   private:
     [[nodiscard]] CommitTableShape shape() const {
-        return {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size()), plan_.planes};
+        return {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size()), plan_.planes,
+                detail::place_count(order_.tiles(), options_.durability,
+                                    folder_.manifest().region_tiles)};
+    }
+    [[nodiscard]] detail::TileStore open_store() {
+        auto drives =
+            detail::open_drives(queues_, folder_.open_extents(nvme::OpenMode::create_or_open),
+                                detail::ExtentMap(order_.tiles(), options_.durability, plan_.planes,
+                                                  folder_.manifest().region_tiles));
+        return {std::move(drives.files),
+                std::move(drives.map),
+                order_,
+                options_.durability,
+                plan_.planes,
+                options_.drive_rates ? options_.drive_rates
+                                     : detail::RatesSeen(queues_, least_seen_bytes)};
+    }
+    /// Of what each drive holds; any one number with one drive.
+    [[nodiscard]] std::vector<double> shares() const {
+        const auto copies = store_.copies_on_drives();
+        return copies.size() == 1 ? std::vector<double>{1.0}
+                                  : std::vector<double>(copies.begin(), copies.end());
     }
     void check_folder() const {
         if (folder_.manifest().planes != plan_.planes)
@@ -245,7 +235,8 @@ class OffloadEngine::Impl {
     void count_tables() {
         ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles(), plan_.planes) +
                                     log_.buffer_bytes() + table_capacity_bytes(shape()) +
-                                    static_cast<std::size_t>(order_.tiles()) * 24);
+                                    static_cast<std::size_t>(order_.tiles()) * 24 +
+                                    shape().places * 9);
     }
     detail::BootstrapContext bootstrap() {
         return {store_, planes_, plan_, *threads_, work_.bytes()};
@@ -295,7 +286,7 @@ class OffloadEngine::Impl {
     detail::StallTotals update_time_;
     detail::MemoryLedger ledger_;
     nvme::HugePageArena work_;
-    nvme::IoQueue queue_;
+    detail::DriveQueues queues_;
     detail::TileStore store_;
     detail::HostPlanes planes_;
     detail::ChunkBoard board_;
@@ -322,12 +313,15 @@ OffloadStatistics OffloadEngine::Impl::statistics() const {
     all.update_busy_s = update_time_.seconds(StallCause::cpu);
     all.update_wall_s = pipeline_->wall_s();
     all.commit_wall_s = committer_->wall_s();
-    const auto io = queue_.statistics();
+    const auto io = detail::sum_of(queues_);
     all.nvme_read_bytes = io.read_bytes;
     all.commit_bytes = committer_->commit_bytes();
     all.nvme_written_bytes = io.written_bytes - std::min(io.written_bytes, all.commit_bytes);
     all.commits = committer_->commits();
     all.host_peak_bytes = ledger_.total_bytes();
+    all.drives =
+        detail::drive_statistics(queues_, folder_.extents_folders(), store_.copies_on_drives());
+    all.moved_regions = store_.moved_regions();
     return all;
 }
 

@@ -14,6 +14,7 @@
 #include "cpu_optim/elementwise.h"
 #include "cuda/device.h"
 #include "nvme/io_backend.h"
+#include "offload/drive_statistics.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
 #include "offload/plan.h"
@@ -28,6 +29,8 @@ struct OffloadOptions {
     std::size_t io_depth = 32;
     /// In place of io_backend, given the depth: for tests.
     std::function<std::unique_ptr<nvme::IoBackend>(std::size_t depth)> backend_factory;
+    /// In place of the rates that drives show, asked after each commit: for tests.
+    std::function<std::vector<double>()> drive_rates;
     Durability durability = Durability::on;
     UpdateTiming timing = UpdateTiming::after_norm;
 };
@@ -74,7 +77,9 @@ struct OffloadStatistics {
     std::uint64_t nvme_written_bytes = 0;  ///< commit_bytes not included
     std::uint64_t commit_bytes = 0;        ///< written only because of commits
     std::uint64_t commits = 0;
-    std::size_t host_peak_bytes = 0;  ///< by the ledger, as allocated
+    std::size_t host_peak_bytes = 0;      ///< by the ledger, as allocated
+    std::vector<DriveStatistics> drives;  ///< by number
+    std::uint64_t moved_regions = 0;      ///< copies that went to another drive
 };
 
 /// The memory manager: tensors over tiers, their weights streamed to the device in the announced

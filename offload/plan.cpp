@@ -72,6 +72,10 @@ class Planner {
     void finish_host_items(std::size_t whole_kinds);
     void count_traffic();
     [[nodiscard]] std::size_t host_left_bytes() const;
+    /// Each drive beyond the first has chunks of its own under way.
+    [[nodiscard]] std::size_t pipeline_slots() const {
+        return staged_pipeline_slots + 2 * (request_.drives - 1);
+    }
     /// 0 for a plane that is not kept.
     [[nodiscard]] std::size_t resident_tile_bytes(Resident kind) const {
         const auto plane = plane_of(kind);
@@ -193,20 +197,22 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
                          arena_bytes(pooled_gradient_slots * chunk_tiles * fp32_tile_bytes)});
     }
     if (staged_tile_bytes != 0)
-        items.push_back({"update staging",
-                         arena_bytes(staged_pipeline_slots * (chunk_tiles * staged_tile_bytes +
-                                                              staged_planes * plane_gap_bytes))});
+        items.push_back(
+            {"update staging", arena_bytes(pipeline_slots() * (chunk_tiles * staged_tile_bytes +
+                                                               staged_planes * plane_gap_bytes))});
     if (!whole(Resident::residue))
         items.push_back(
             {"weight staging", arena_bytes(staged_weight_buffers * chunk_tiles * fp32_tile_bytes)});
     if (request_.device_kind == cuda::MemoryKind::device)
         items.push_back({"gradient contribution", arena_bytes(chunk_tiles * fp32_tile_bytes)});
     items.push_back({"work buffers", arena_bytes(chunk_tiles * 5 * fp32_tile_bytes)});
-    const CommitTableShape shape{tiles_, static_cast<std::uint32_t>(order_.tensors().size()),
-                                 plan_.planes};
+    const CommitTableShape shape{
+        tiles_, static_cast<std::uint32_t>(order_.tensors().size()), plan_.planes,
+        detail::place_count(tiles_, request_.durability,
+                            detail::region_tiles_for(tiles_, request_.drives))};
     items.push_back({"tables", 2 * detail::tile_store_bytes(tiles_, plan_.planes) +
                                    arena_bytes(table_capacity_bytes(shape) + 4096) +
-                                   table_capacity_bytes(shape) + tiles * 24});
+                                   table_capacity_bytes(shape) + tiles * 24 + shape.places * 9});
     return items;
 }
 
@@ -289,7 +295,7 @@ void Planner::finish_host_items(std::size_t whole_kinds) {
         plan_.planes, [&](Plane plane) { return is_whole(plan_.resident[index_of(plane)]); });
     plan_.gradient_slots = gradients_pass ? pooled_gradient_slots : 0;
     const bool gradients_spill = gradients_pass && request_.timing == UpdateTiming::after_norm;
-    plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 0 : staged_pipeline_slots;
+    plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 0 : pipeline_slots();
     plan_.weight_read_buffers =
         is_whole(residency(Resident::weight)) && is_whole(residency(Resident::residue))
             ? 0
@@ -398,8 +404,8 @@ OffloadPlan Planner::make() {
         {"weights of units", slot_bytes(plan_.weight_slots)},
         {"gradients of units", plan_.unit_gradient_slots * plan_.unit_gradient_bytes},
     };
-    plan_.disk_bytes +=
-        detail::ExtentLayout(tiles_, request_.durability, plan_.planes).total_bytes();
+    plan_.disk_bytes += detail::extents_bytes(tiles_, request_.durability, plan_.planes,
+                                              detail::region_tiles_for(tiles_, request_.drives));
     plan_.gradient_uses = request_.gradient_uses;
     count_traffic();
     return std::move(plan_);

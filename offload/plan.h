@@ -36,6 +36,7 @@ struct PlanRequest {
     std::size_t device_bytes =
         0;  ///< for unit slots on the device; with a host device a cap below host_bytes
     NvmeTier nvme = NvmeTier::absent;
+    std::size_t drives = 1;             ///< of the NVMe tier
     PlaneSet planes = training_planes;  ///< that are kept: weights, residues and state
     std::size_t chunk_bytes =
         0;  ///< of an fp32 plane of a chunk; a multiple of 64 KiB; 0: chosen here

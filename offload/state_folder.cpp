@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/state_folder.h"
 
+#include <algorithm>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "nvme/direct_file.h"
 #include "offload/detail/durable_files.h"
+#include "offload/detail/extent_map.h"
 #include "offload/detail/extents_note.h"
 #include "offload/detail/folder_checks.h"
 #include "offload/detail/folder_lock.h"
@@ -28,8 +30,24 @@ void write_pid(FolderLock& lock) {
     lock.write(fmt::format("pid {}\n", ::getpid()));
 }
 
-FolderLock lock_extents(const Manifest& manifest, LockMode mode) {
-    const auto& folder = manifest.extents_folder;
+/// A run's extents on one drive, held.
+struct Extents {
+    fs::path file;
+    FolderLock lock;
+    ExtentsNote note;
+};
+
+std::vector<fs::path> folders_of(const Manifest& manifest) {
+    std::vector<fs::path> folders{manifest.extents_folder};
+    folders.insert(folders.end(), manifest.more_extents.begin(), manifest.more_extents.end());
+    return folders;
+}
+
+fs::path file_of(const fs::path& folder, std::size_t drive) {
+    return folder / fmt::format("extents.{}", drive);
+}
+
+FolderLock lock_extents(const Manifest& manifest, const fs::path& folder, LockMode mode) {
     if (!fs::exists(folder / FolderLock::file_name))
         throw FolderRefused(
             fmt::format("the extents of run {} are missing: there is no {}. Without them the run "
@@ -39,8 +57,8 @@ FolderLock lock_extents(const Manifest& manifest, LockMode mode) {
     return {folder, mode};
 }
 
-ExtentsNote read_note(const FolderLock& lock, const Manifest& manifest) {
-    const auto path = manifest.extents_folder.string();
+ExtentsNote read_note(const FolderLock& lock, const Manifest& manifest, const fs::path& folder) {
+    const auto path = folder.string();
     const auto note = ExtentsNote::parse(lock.read());
     if (!note)
         throw FolderRefused(fmt::format(
@@ -51,6 +69,13 @@ ExtentsNote read_note(const FolderLock& lock, const Manifest& manifest) {
             fmt::format("the extents in {} belong to run {}, needed are those of run {}", path,
                         note->run.text(), manifest.run.text()));
     return *note;
+}
+
+std::string text_of(const std::vector<fs::path>& folders) {
+    std::string text;
+    for (const auto& folder : folders)
+        text += (text.empty() ? "" : ", ") + folder.string();
+    return text;
 }
 
 bool holds_run_of(const fs::path& out, const RunId& run) {
@@ -66,7 +91,7 @@ bool holds_run_of(const fs::path& out, const RunId& run) {
 /// files behind. (A kill does; start_over() reclaims that.)
 class Draft {
   public:
-    Draft(fs::path state, fs::path extents)
+    Draft(fs::path state, std::vector<fs::path> extents)
         : state_(std::move(state)), extents_(std::move(extents)) {}
     Draft(const Draft&) = delete;
     Draft& operator=(const Draft&) = delete;
@@ -74,7 +99,8 @@ class Draft {
         if (complete_)
             return;
         try {
-            detail::remove_extents_folder(extents_);
+            for (const auto& folder : extents_)
+                detail::remove_extents_folder(folder);
             detail::remove_state_folder(state_);
         } catch (const std::exception&) {
             // The error that led here is the one to report; what stays is found by
@@ -85,7 +111,7 @@ class Draft {
 
   private:
     fs::path state_;
-    fs::path extents_;
+    std::vector<fs::path> extents_;
     bool complete_ = false;
 };
 
@@ -105,47 +131,55 @@ class StateFolder::Impl {
     fs::path folder;
     LockMode mode;
     FolderLock state_lock;
-    FolderLock extents_lock;
-    ExtentsNote note;
+    std::vector<Extents> extents;  ///< by drive
 };
 
 StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
                                 std::vector<TensorSpec> tensors, std::string durability,
-                                std::string client_settings, PlaneSet planes) {
+                                std::string client_settings, PlaneSet planes,
+                                const std::vector<fs::path>& more_nvme) {
     if (durability != "on" && durability != "off")
         throw std::invalid_argument(
             fmt::format("durability is '{}', needed is 'on' or 'off'", durability));
-    static_cast<void>(ElementOrder(tensors));  // refuses what could not be read back
+    const auto tiles = ElementOrder(tensors).tiles();  // refuses what could not be read back
     const auto fresh_out = detail::check_fresh_out(out);
     const auto folder = fresh_out / folder_name;
     Manifest manifest{.run = RunId::random(),
                       .tensors = std::move(tensors),
                       .planes = planes,
                       .extents_folder = {},
+                      .more_extents = {},
+                      .region_tiles = 0,
                       .durability = std::move(durability),
                       .client_settings = detail::normalised_settings(client_settings)};
     manifest.extents_folder = nvme.empty()
                                   ? folder / detail::inner_extents_name
                                   : detail::check_nvme(nvme) / extents_name / manifest.run.text();
+    for (const auto& further : detail::check_further_drives(nvme, more_nvme))
+        manifest.more_extents.push_back(further / extents_name / manifest.run.text());
+    manifest.region_tiles = detail::region_tiles_for(tiles, 1 + more_nvme.size());
     const auto text = detail::manifest_text(manifest, folder);
     const auto draft_path = folder / detail::manifest_draft_name;
 
     make_new_folder(folder);
     std::optional<FolderLock> state_lock;  // both outlive the draft, so that it is removed locked
-    std::optional<FolderLock> extents_lock;
-    Draft draft(folder, manifest.extents_folder);
+    std::vector<Extents> extents;
+    Draft draft(folder, folders_of(manifest));
     write_pid(state_lock.emplace(folder, LockMode::exclusive));
     detail::write_file(draft_path, text);
     nvme::sync_folder(folder);
-    make_new_folder(manifest.extents_folder);
     const ExtentsNote note{manifest.run, 0, ::getpid(), fresh_out};
-    extents_lock.emplace(manifest.extents_folder, LockMode::exclusive).write(note.text());
-    nvme::sync_folder(manifest.extents_folder);
+    for (const auto& place : folders_of(manifest)) {
+        make_new_folder(place);
+        extents.push_back(
+            {file_of(place, extents.size()), FolderLock(place, LockMode::exclusive), note});
+        extents.back().lock.write(note.text());
+        nvme::sync_folder(place);
+    }
     detail::publish_file(draft_path, folder / detail::manifest_name);
     draft.complete();
     return StateFolder(std::make_unique<Impl>(std::move(manifest), folder, LockMode::exclusive,
-                                              std::move(*state_lock), std::move(*extents_lock),
-                                              note));
+                                              std::move(*state_lock), std::move(extents)));
 }
 
 StateFolder StateFolder::open(const fs::path& out, LockMode mode) {
@@ -156,24 +190,60 @@ StateFolder StateFolder::open(const fs::path& out, LockMode mode) {
                                         (folder / detail::manifest_name).string()));
     FolderLock state_lock(folder, mode);
     auto manifest = detail::read_manifest(folder, detail::manifest_name);
-    auto extents_lock = lock_extents(manifest, mode);
-    auto note = read_note(extents_lock, manifest);
-    if (note.sequence != 0 && !fs::exists(manifest.extents_folder / "extents.0"))
-        throw FolderRefused(
-            fmt::format("{} is missing: it holds the state of run {}, which cannot go on without "
-                        "it. Restore it",
-                        (manifest.extents_folder / "extents.0").string(), manifest.run.text()));
+    std::vector<Extents> extents;
+    for (const auto& place : folders_of(manifest)) {
+        auto lock = lock_extents(manifest, place, mode);
+        auto note = read_note(lock, manifest, place);
+        extents.push_back({file_of(place, extents.size()), std::move(lock), std::move(note)});
+        if (extents.back().note.sequence != 0 && !fs::exists(extents.back().file))
+            throw FolderRefused(fmt::format(
+                "{} is missing: it holds the state of run {}, which cannot go on without "
+                "it. Restore it",
+                extents.back().file.string(), manifest.run.text()));
+    }
     if (mode == LockMode::exclusive) {
         write_pid(state_lock);
-        note.pid = ::getpid();
-        if (!holds_run_of(note.out, manifest.run))
-            note.out =
-                absolute_out;  // OUT was moved; a mere copy takes the extents over by a commit
-        extents_lock.write(note.text());
+        for (auto& [file, lock, note] : extents) {
+            note.pid = ::getpid();
+            if (!holds_run_of(note.out, manifest.run))
+                note.out =
+                    absolute_out;  // OUT was moved; a mere copy takes the extents over by a commit
+            lock.write(note.text());
+        }
     }
     return StateFolder(std::make_unique<Impl>(std::move(manifest), folder, mode,
-                                              std::move(state_lock), std::move(extents_lock),
-                                              std::move(note)));
+                                              std::move(state_lock), std::move(extents)));
+}
+
+void StateFolder::check_drives(const std::vector<fs::path>& nvme) const {
+    std::vector<fs::path> needed;
+    for (const auto& place : folders_of(impl_->manifest))
+        needed.push_back(place.parent_path().parent_path());
+    std::vector<fs::path> given;
+    for (const auto& folder : nvme)
+        given.push_back(detail::check_nvme(folder));
+    const auto lacks = [](const std::vector<fs::path>& list, const fs::path& folder) {
+        return std::ranges::find(list, folder) == list.end();
+    };
+    if (impl_->manifest.extents_folder == impl_->folder / detail::inner_extents_name)
+        throw FolderRefused(
+            fmt::format("the state of the run in {} lies in its own folder, not on a drive; name "
+                        "no --nvme folder",
+                        impl_->folder.string()));
+    for (const auto& folder : needed)
+        if (lacks(given, folder))
+            throw FolderRefused(
+                fmt::format("a part of the run's state lies in {}, which is not among the --nvme "
+                            "folders; name it too, or leave the option out. (A run moves to other "
+                            "drives by an export and a new run.)",
+                            folder.string()));
+    for (const auto& folder : given)
+        if (lacks(needed, folder))
+            throw FolderRefused(
+                fmt::format("nothing of the run's state lies in {}: its drives are {}; name those, "
+                            "or leave the option out. (A run moves to other drives by an export "
+                            "and a new run.)",
+                            folder.string(), text_of(needed)));
 }
 
 bool StateFolder::holds_run(const fs::path& out) {
@@ -196,7 +266,16 @@ const fs::path& StateFolder::extents_folder() const noexcept {
     return impl_->manifest.extents_folder;
 }
 fs::path StateFolder::extents_file() const {
-    return impl_->manifest.extents_folder / "extents.0";
+    return impl_->extents.front().file;
+}
+std::vector<fs::path> StateFolder::extents_folders() const {
+    return folders_of(impl_->manifest);
+}
+std::vector<nvme::DirectFile> StateFolder::open_extents(nvme::OpenMode mode) const {
+    std::vector<nvme::DirectFile> files;
+    for (const auto& extents : impl_->extents)
+        files.emplace_back(extents.file, mode, nvme::DirectMode::automatic);
+    return files;
 }
 
 void StateFolder::note_commit(std::uint64_t sequence) {
@@ -204,13 +283,17 @@ void StateFolder::note_commit(std::uint64_t sequence) {
         throw std::logic_error(
             fmt::format("a commit is noted in {}, which is open for reading only",
                         impl_->manifest.extents_folder.string()));
-    impl_->note.sequence = sequence;
-    impl_->note.out = impl_->folder.parent_path();
-    impl_->extents_lock.write(impl_->note.text());
+    for (auto& [file, lock, note] : impl_->extents) {
+        note.sequence = sequence;
+        note.out = impl_->folder.parent_path();
+        lock.write(note.text());
+    }
 }
 
 void StateFolder::check_commit(std::uint64_t sequence, std::string_view damage) const {
-    const auto& note = impl_->note;
+    const auto newest = std::ranges::max_element(
+        impl_->extents, {}, [](const Extents& extents) { return extents.note.sequence; });
+    const auto& note = newest->note;
     if (note.sequence <= sequence)
         return;
     if (!damage.empty())
@@ -224,7 +307,7 @@ void StateFolder::check_commit(std::uint64_t sequence, std::string_view damage) 
         fmt::format("{} is an old copy: its last commit is number {}, but the extents in {} "
                     "have seen number {} (from {}). "
                     "Use the folder that made it",
-                    impl_->folder.string(), sequence, impl_->manifest.extents_folder.string(),
+                    impl_->folder.string(), sequence, newest->file.parent_path().string(),
                     note.sequence, note.out.string()));
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "nvme/direct_file.h"
 #include "offload/commit_table.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
@@ -22,6 +23,9 @@ struct Manifest {
     PlaneSet planes = training_planes;     ///< that the extents hold
     std::filesystem::path extents_folder;  ///< absolute: NVME/spillway.extents/RUN-UUID, or
                                            ///< OUT/spillway.state/extents
+    std::vector<std::filesystem::path>
+        more_extents;                ///< the same on further drives, in the order of their numbers
+    std::uint64_t region_tiles = 0;  ///< with several drives: what lies on one (format version 2)
     std::uint64_t generation = 0;
     std::string durability;  ///< "on" or "off"
     std::string
@@ -44,7 +48,12 @@ class StateFolder {
     /// of the folder), so a crash before leaves a folder that start_over() reclaims.
     static StateFolder create(const std::filesystem::path& out, const std::filesystem::path& nvme,
                               std::vector<TensorSpec> tensors, std::string durability,
-                              std::string client_settings, PlaneSet planes = training_planes);
+                              std::string client_settings, PlaneSet planes = training_planes,
+                              const std::vector<std::filesystem::path>& more_nvme = {});
+
+    /// Whether the run's drives are those of `nvme`, in whatever order. Throws FolderRefused naming
+    /// a folder that is missing or does not belong, and what to do.
+    void check_drives(const std::vector<std::filesystem::path>& nvme) const;
 
     /// Opens an existing run. Refuses by name: no state there, an unknown format version, a
     /// manifest that does not parse, extents missing or of another run, a folder in use.
@@ -55,7 +64,8 @@ class StateFolder {
 
     /// Removes what a run without a valid commit left under `out` and in its extents folder, so
     /// that it can start fresh. Refuses a locked folder. Touches nothing that is not Spillway's.
-    static void start_over(const std::filesystem::path& out, const std::filesystem::path& nvme);
+    static void start_over(const std::filesystem::path& out, const std::filesystem::path& nvme,
+                           const std::vector<std::filesystem::path>& more_nvme = {});
 
     StateFolder(StateFolder&&) noexcept;
     StateFolder& operator=(StateFolder&&) noexcept;
@@ -65,6 +75,10 @@ class StateFolder {
     [[nodiscard]] const std::filesystem::path& folder() const noexcept;  ///< OUT/spillway.state
     [[nodiscard]] const std::filesystem::path& extents_folder() const noexcept;
     [[nodiscard]] std::filesystem::path extents_file() const;  ///< .../extents.0
+    /// Extents folders of all drives, by number.
+    [[nodiscard]] std::vector<std::filesystem::path> extents_folders() const;
+    /// The extents of all drives, by number: .../extents.NUMBER
+    [[nodiscard]] std::vector<nvme::DirectFile> open_extents(nvme::OpenMode mode) const;
 
     /// Notes the newest commit in the extents folder's lock file, and checks it on open: extents
     /// that have seen a later commit than `sequence` mean that OUT is an old copy (FolderRefused),

@@ -10,6 +10,7 @@
 
 #include "nvme/huge_page_arena.h"
 #include "offload/commit_log.h"
+#include "offload/detail/drive_files.h"
 #include "offload/detail/master_reader.h"
 #include "offload/detail/tile_store.h"
 #include "offload/offload_engine.h"
@@ -19,7 +20,6 @@ namespace {
 
 constexpr std::size_t tiles_at_once = 32;
 constexpr std::size_t io_depth = 16;
-constexpr std::size_t io_operation_bytes = std::size_t{1} << 20;
 
 Durability durability_of(const Manifest& manifest) {
     return manifest.durability == "off" ? Durability::off : Durability::on;
@@ -32,11 +32,13 @@ class StateReader::Impl {
     Impl(const std::filesystem::path& out, nvme::BackendKind backend)
         : folder_(StateFolder::open(out, LockMode::shared_read)),
           order_(folder_.manifest().tensors),
-          queue_(nvme::make_backend(backend, io_depth), {io_depth, io_operation_bytes}),
+          queues_(detail::make_drive_queues(
+              folder_.extents_folders().size(),
+              [&] { return nvme::make_backend(backend, io_depth); }, io_depth)),
           commit_(newest_commit()),
-          store_(queue_,
-                 nvme::DirectFile(folder_.extents_file(), nvme::OpenMode::open_read_only,
-                                  nvme::DirectMode::automatic),
+          store_(files(),
+                 detail::ExtentMap(order_.tiles(), durability_of(folder_.manifest()),
+                                   folder_.manifest().planes, folder_.manifest().region_tiles),
                  order_, durability_of(folder_.manifest()), folder_.manifest().planes),
           buffer_(detail::MasterReader::buffer_bytes(tiles_at_once)),
           masters_(
@@ -63,10 +65,19 @@ class StateReader::Impl {
     [[nodiscard]] const CommitTable& commit() const noexcept { return commit_; }
 
   private:
+    std::vector<detail::DriveFile> files() {
+        std::vector<detail::DriveFile> drives;
+        for (auto& file : folder_.open_extents(nvme::OpenMode::open_read_only))
+            drives.push_back({queues_[drives.size()].get(), std::move(file)});
+        return drives;
+    }
+
     CommitTable newest_commit() {
-        CommitLog log(queue_, folder_.folder(), folder_.manifest().run,
+        CommitLog log(*queues_.front(), folder_.folder(), folder_.manifest().run,
                       {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size()),
-                       folder_.manifest().planes},
+                       folder_.manifest().planes,
+                       detail::place_count(order_.tiles(), durability_of(folder_.manifest()),
+                                           folder_.manifest().region_tiles)},
                       CommitLog::Start::open_read_only);
         auto found = log.recover();
         if (!found)
@@ -101,7 +112,7 @@ class StateReader::Impl {
 
     StateFolder folder_;
     ElementOrder order_;
-    nvme::IoQueue queue_;
+    detail::DriveQueues queues_;
     CommitTable commit_;
     detail::TileStore store_;
     nvme::HugePageArena buffer_;

@@ -18,6 +18,7 @@
 
 #include "cpu_optim/elementwise.h"
 #include "nvme/io_backend.h"
+#include "offload/drive_statistics.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
 #include "offload/tensor_plan.h"
@@ -70,6 +71,7 @@ struct TensorOptimizerOptions {
     /// A folder on a drive for the state that does not fit; empty: none. Without `out` the state
     /// lies in a file without a name, which the kernel frees however the process ends.
     std::filesystem::path nvme;
+    std::vector<std::filesystem::path> more_nvme;  ///< further drives; state is divided over all
     /// A folder for commits (state, weights and counters: design section 9); empty: none can be
     /// made.
     std::filesystem::path out;
@@ -80,6 +82,8 @@ struct TensorOptimizerOptions {
     std::size_t io_depth = 32;
     /// In place of io_backend, given the depth: for tests.
     std::function<std::unique_ptr<nvme::IoBackend>(std::size_t depth)> backend_factory;
+    /// In place of the rates that drives show, asked after each commit: for tests.
+    std::function<std::vector<double>()> drive_rates;
     std::string client_settings = "{}";  ///< JSON object, kept in the manifest of `out`
 };
 
@@ -100,6 +104,8 @@ struct TensorOptimizerStatistics {
     double update_wall_s = 0;
     double stall_nvme_read_s = 0;  ///< of the update, waiting for the drive
     double stall_nvme_write_s = 0;
+    std::vector<DriveStatistics> drives = {};  ///< by number; none without drives
+    std::uint64_t moved_regions = 0;           ///< copies that went to another drive
     double stall_gradient_s = 0;  ///< of the update, waiting for gradients (streamed steps)
 };
 

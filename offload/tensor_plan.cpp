@@ -92,16 +92,25 @@ class TensorPlanner {
                tile_bytes(plane);
     }
 
+    /// Each drive beyond the first has chunks of its own under way.
+    std::size_t pipeline_slots() const { return staged_pipeline_slots + 2 * (request_.drives - 1); }
+
     std::size_t gap_bytes() const { return plan_.update.planes.size() * plane_gap_bytes; }
 
     std::size_t resident_arena_bytes(std::size_t resident_bytes) const {
         return resident_bytes == 0 ? 0 : arena_bytes(resident_bytes + gap_bytes());
     }
 
+    Durability durability() const {
+        return request_.commits == Commits::possible ? Durability::on : Durability::off;
+    }
+
     std::size_t table_bytes() const {
-        const CommitTableShape shape{tiles_, static_cast<std::uint32_t>(types_.size()),
-                                     plan_.stored};
-        const auto store = 2 * detail::tile_store_bytes(tiles_, plan_.stored) +
+        const CommitTableShape shape{
+            tiles_, static_cast<std::uint32_t>(types_.size()), plan_.stored,
+            detail::place_count(tiles_, durability(),
+                                detail::region_tiles_for(tiles_, request_.drives))};
+        const auto store = 2 * detail::tile_store_bytes(tiles_, plan_.stored) + shape.places * 9 +
                            static_cast<std::size_t>(tiles_) * 16;
         return request_.commits == Commits::never
                    ? store
@@ -126,7 +135,7 @@ class TensorPlanner {
         for (const auto plane : update.planes)
             slot_bytes +=
                 static_cast<std::size_t>(update.chunk_tiles) * tile_bytes(plane) + plane_gap_bytes;
-        const auto staging = arena_bytes(staged_pipeline_slots * slot_bytes);
+        const auto staging = arena_bytes(pipeline_slots() * slot_bytes);
         const auto resident = resident_arena_bytes(everything);
         smallest_need_bytes_ =
             fixed + (request_.nvme == NvmeTier::absent ? resident : std::min(resident, staging));
@@ -170,7 +179,7 @@ class TensorPlanner {
                     moved += bytes;
             }
         }
-        update.pipeline_slots = staging_bytes != 0 ? staged_pipeline_slots : 0;
+        update.pipeline_slots = staging_bytes != 0 ? pipeline_slots() : 0;
         update.host_items = {{"resident planes", resident_arena_bytes(resident)},
                              {"update staging", staging_bytes},
                              {"work buffers", arena_bytes(plan_.work_bytes)},
@@ -180,11 +189,10 @@ class TensorPlanner {
             [](std::size_t total, const MemoryItem& item) { return total + item.bytes; });
         update.nvme_read_bytes_per_step = moved;
         update.nvme_written_bytes_per_step = moved;
-        const auto durability =
-            request_.commits == Commits::possible ? Durability::on : Durability::off;
         if (moved != 0 || request_.commits == Commits::possible)
             update.disk_bytes =
-                detail::ExtentLayout(tiles_, durability, plan_.stored).total_bytes();
+                detail::extents_bytes(tiles_, durability(), plan_.stored,
+                                      detail::region_tiles_for(tiles_, request_.drives));
     }
 
     const ElementOrder& order_;

@@ -27,6 +27,7 @@ struct TensorPlanRequest {
     std::size_t state_planes = 2;  ///< fp32 values kept per parameter
     std::size_t host_bytes = 0;
     NvmeTier nvme = NvmeTier::absent;
+    std::size_t drives = 1;  ///< of the NVMe tier
     Commits commits = Commits::never;
     std::size_t chunk_bytes = 0;  ///< as in PlanRequest
 };

@@ -106,6 +106,7 @@ class Planning {
             .host_bytes = budgets_.host_bytes - plan.client_host_bytes,
             .device_bytes = budgets_.device_bytes - plan.activation_bytes,
             .nvme = nvme_,
+            .drives = std::max<std::size_t>(nvme_folders(settings_.nvme).size(), 1),
             .planes = planes_of(settings_),
             .chunk_bytes = settings_.chunk_size,
             .timing = update_timing(settings_),

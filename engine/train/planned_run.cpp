@@ -12,6 +12,7 @@
 #include "engine/cli/usage_error.h"
 #include "engine/compute/compute_pool.h"
 #include "engine/train/train_report.h"
+#include "offload/disk_room.h"
 
 namespace spillway::engine {
 namespace {
@@ -62,9 +63,12 @@ void require_memory(const TrainPlan& plan, const MemoryBudgets& budgets,
 
 std::vector<std::string> problems_here(const TrainSettings& settings, SettingsUse use) {
     auto problems = problems_of(settings, use);
-    if (!settings.nvme.empty() && !fs::is_directory(settings.nvme))
-        problems.push_back(fmt::format(
-            "--nvme {}: is no folder; name an existing one on the drive to use", settings.nvme));
+    for (const auto& folder : nvme_folders(settings.nvme)) {
+        if (!fs::is_directory(folder))
+            problems.push_back(
+                fmt::format("--nvme {}: is no folder; name an existing one on the drive to use",
+                            folder.string()));
+    }
     for (const auto& file : settings.data) {
         if (!fs::is_regular_file(file))
             problems.push_back(fmt::format("--data {}: is no file that can be read", file));
@@ -93,7 +97,7 @@ PlannedRun fit_run(TrainSettings settings, const AvailableMemory& available, Con
 }
 
 fs::path drive_folder(const TrainSettings& settings) {
-    auto folder = !settings.nvme.empty()  ? fs::absolute(settings.nvme)
+    auto folder = !settings.nvme.empty()  ? fs::absolute(nvme_folders(settings.nvme).front())
                   : !settings.out.empty() ? fs::absolute(settings.out)
                                           : fs::current_path();
     while (!fs::exists(folder))
@@ -102,11 +106,10 @@ fs::path drive_folder(const TrainSettings& settings) {
 }
 
 void require_disk(const TrainPlan& plan, const TrainSettings& settings) {
-    const auto folder = drive_folder(settings);
-    const auto available = fs::space(folder).available;
-    if (plan.offload.disk_bytes > available)
-        throw offload::PlanRefused("disk " + folder.string(), plan.offload.disk_bytes, available,
-                                   "free some of it, name another folder, or take a smaller model");
+    auto folders = nvme_folders(settings.nvme);
+    if (folders.empty())
+        folders.push_back(drive_folder(settings));
+    offload::require_disk_room(folders, plan.offload.disk_bytes);
 }
 
 }  // namespace spillway::engine

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <optional>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <system_error>
@@ -172,6 +174,51 @@ void probe_link(cuda::Device& device, std::span<std::byte> memory, double limit_
     }
 }
 
+/// One folder for each file system: two on one of them give no more than one.
+std::vector<std::filesystem::path> distinct_drives(
+    const std::vector<std::filesystem::path>& folders) {
+    std::vector<std::filesystem::path> distinct;
+    std::set<std::string> seen;
+    for (const auto& folder : folders) {
+        if (seen.insert(file_system_identity(folder)).second)
+            distinct.push_back(folder);
+    }
+    return distinct;
+}
+
+std::string drives_identity(const std::vector<std::filesystem::path>& folders) {
+    std::string all;
+    for (const auto& folder : distinct_drives(folders))
+        all += (all.empty() ? "" : " + ") + file_system_identity(folder);
+    return all;
+}
+
+/// What the drives give together; nothing if one of them cannot be measured.
+void probe_drives(const ProbeRequest& request, std::span<std::byte> buffers,
+                  MachineProfile& profile) {
+    const auto drives = distinct_drives(request.nvme_folders);
+    if (drives.size() < request.nvme_folders.size())
+        profile.notes.push_back(
+            fmt::format("{} --nvme folders lie on {} file system{}: those on one share its rate",
+                        request.nvme_folders.size(), drives.size(), drives.size() == 1 ? "" : "s"));
+    const auto limit_s = request.time_limit_s * drive_share /
+                         static_cast<double>(std::max<std::size_t>(drives.size(), 1));
+    std::optional<DriveRates> sum;
+    bool whole = true;
+    for (const auto& folder : drives) {
+        auto drive = probe_drive({folder, request.backend, buffers, limit_s});
+        profile.notes.insert(profile.notes.end(), drive.notes.begin(), drive.notes.end());
+        whole = whole && drive.rates.has_value();
+        if (!drive.rates)
+            continue;
+        sum = DriveRates{(sum ? sum->read_bytes_per_s : 0) + drive.rates->read_bytes_per_s,
+                         (sum ? sum->write_bytes_per_s : 0) + drive.rates->write_bytes_per_s,
+                         (sum ? sum->mixed_bytes_per_s : 0) + drive.rates->mixed_bytes_per_s};
+    }
+    if (whole)
+        profile.drive = sum;
+}
+
 void note_cache(std::size_t memory_bytes, MachineProfile& profile) {
     const auto cache_bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
     if (cache_bytes > 0 && memory_bytes < 2 * static_cast<std::size_t>(cache_bytes))
@@ -185,8 +232,7 @@ void note_cache(std::size_t memory_bytes, MachineProfile& profile) {
 
 ProfileKey profile_key(const ProbeRequest& request) {
     return {cpu_model_name(), std::string(cpu_optim::isa_name(request.isa)), request.threads,
-            request.device.name(),
-            request.nvme_folder.empty() ? "" : file_system_identity(request.nvme_folder)};
+            request.device.name(), drives_identity(request.nvme_folders)};
 }
 
 MachineProfile probe_machine(const ProbeRequest& request) {
@@ -201,12 +247,7 @@ MachineProfile probe_machine(const ProbeRequest& request) {
         request.memory_bytes - request.memory_bytes % nvme::HugePageArena::page_bytes;
     const nvme::HugePageArena arena(arena_bytes);
     const double limit_s = request.time_limit_s;
-    if (!request.nvme_folder.empty()) {
-        auto drive = probe_drive(
-            {request.nvme_folder, request.backend, arena.bytes(), limit_s * drive_share});
-        profile.drive = drive.rates;
-        profile.notes = std::move(drive.notes);
-    }
+    probe_drives(request, arena.bytes(), profile);
     note_cache(arena_bytes, profile);
     ComputePool pool(request.threads, request.isa);
     profile.dram_bytes_per_s = probe_dram(pool, arena.bytes(), limit_s * dram_share);

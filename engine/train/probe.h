@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <vector>
 
 #include "cpu_optim/isa.h"
 #include "cuda/device.h"
@@ -13,7 +14,8 @@
 namespace spillway::engine {
 
 struct ProbeRequest {
-    std::filesystem::path nvme_folder;  ///< may be empty: no drive is measured
+    std::vector<std::filesystem::path> nvme_folders;  ///< none: no drive is measured; several
+                                                      ///< are measured in turn and added up
     std::size_t threads = 1;
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
     cuda::Device& device;

@@ -42,24 +42,38 @@ std::optional<offload::StateFolder> open_former_run(const TrainSettings& setting
     return std::nullopt;
 }
 
-/// The --nvme folder of a run, "" if its extents lie in its own folder.
-std::string nvme_of(const offload::Manifest& manifest) {
-    const auto above = manifest.extents_folder.parent_path();
-    return above.filename() == offload::StateFolder::extents_name ? above.parent_path().string()
-                                                                  : "";
+/// The --nvme folders of a run, "" if its extents lie in its own folder.
+std::string nvme_of(const offload::StateFolder& folder) {
+    std::string all;
+    for (const auto& extents : folder.extents_folders()) {
+        const auto above = extents.parent_path();
+        if (above.filename() == offload::StateFolder::extents_name)
+            all += (all.empty() ? "" : ",") + above.parent_path().string();
+    }
+    return all;
 }
 
-void adopt_nvme(TrainSettings& settings, const offload::Manifest& manifest,
+void adopt_nvme(TrainSettings& settings, const offload::StateFolder& folder,
                 const GivenSettings& given, std::vector<std::string>& problems) {
-    const auto recorded = nvme_of(manifest);
-    std::error_code ignored;
-    if (given("nvme") && settings.nvme != recorded &&
-        (recorded.empty() || !fs::equivalent(settings.nvme, recorded, ignored)))
-        problems.push_back(fmt::format(
-            "--nvme {}: the run's state lies in {}; moving it is not available in this version, "
-            "leave the option out",
-            settings.nvme, manifest.extents_folder.string()));
-    settings.nvme = recorded;
+    if (given("nvme") && !settings.nvme.empty()) {
+        try {
+            folder.check_drives(nvme_folders(settings.nvme));
+        } catch (const offload::FolderRefused& refused) {
+            problems.push_back(fmt::format("--nvme {}: {}", settings.nvme, refused.what()));
+        }
+    }
+    settings.nvme = nvme_of(folder);
+}
+
+/// The first of --nvme; "" without it.
+fs::path first_drive(const TrainSettings& settings) {
+    const auto folders = nvme_folders(settings.nvme);
+    return folders.empty() ? fs::path() : folders.front();
+}
+
+std::vector<fs::path> further_drives(const TrainSettings& settings) {
+    const auto folders = nvme_folders(settings.nvme);
+    return folders.empty() ? folders : std::vector<fs::path>(folders.begin() + 1, folders.end());
 }
 
 void require_sound(const TrainSettings& settings, std::vector<std::string> problems) {
@@ -112,13 +126,14 @@ StepBound find_bound(const RunSetup& setup, Console& console) {
 offload::StateFolder create_folder(const RunSetup& setup, const std::string& fingerprint) {
     const auto& settings = setup.run.settings;
     if (settings.resume && fs::exists(settings.out)) {
-        offload::StateFolder::start_over(settings.out, settings.nvme);
+        offload::StateFolder::start_over(settings.out, first_drive(settings),
+                                         further_drives(settings));
         fs::remove(settings.out / MetricsLog::file_name);
     }
     const auto tensors = setup.run.layout.order.tensors();
     return offload::StateFolder::create(
-        settings.out, settings.nvme, {tensors.begin(), tensors.end()}, settings.durable,
-        make_run_record(settings, fingerprint), planes_of(settings));
+        settings.out, first_drive(settings), {tensors.begin(), tensors.end()}, settings.durable,
+        make_run_record(settings, fingerprint), planes_of(settings), further_drives(settings));
 }
 
 /// The user named another place than can be used, as opposed to a drive that fails or is full.
@@ -153,7 +168,7 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, Console
     std::vector<std::string> problems;
     if (folder) {
         problems = adopt_run_record(settings, folder->manifest().client_settings, given);
-        adopt_nvme(settings, folder->manifest(), given, problems);
+        adopt_nvme(settings, *folder, given, problems);
     }
     require_sound(settings, std::move(problems));
     resolve_choices(settings);

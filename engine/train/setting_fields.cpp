@@ -177,9 +177,12 @@ void check_model(const std::string& value) {
 }
 
 void check_nvme(const std::string& value) {
-    if (value.find(',') != std::string::npos)
-        throw std::invalid_argument(fmt::format(
-            "\"{}\": several folders are not available in this version; give one", value));
+    const auto folders = parse_list(value);
+    for (auto folder = folders.begin(); folder != folders.end(); ++folder) {
+        if (std::find(folders.begin(), folder, *folder) != folder)
+            throw std::invalid_argument(fmt::format(
+                "\"{}\": {} is given twice; name each drive's folder once", value, *folder));
+    }
 }
 
 void check_device(const std::string& value) {
@@ -279,7 +282,8 @@ std::vector<SettingField> placement_fields() {
         bytes({"host-mem", "BYTES", "host memory to use", Scope::placement,
                "free memory minus a margin"},
               &Settings::host_mem),
-        text({"nvme", "DIR", "folder of the NVMe tier; without it all must fit in memory"},
+        text({"nvme", "DIR[,DIR...]",
+              "folders of the NVMe tier, one a drive; without it all must fit in memory"},
              &Settings::nvme, check_nvme),
         number({"micro-batches", "N", "parts a step's sequences are cut into", Scope::placement,
                 "the fewest that fit"},

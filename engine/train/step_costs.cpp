@@ -22,7 +22,7 @@ MachineProfile find_profile_of(const PlannedRun& run, const RunMachine& machine,
     constexpr std::size_t most = std::size_t{32} << 20;
     const auto path = settings.profile.empty() ? default_profile_path() : settings.profile;
     const auto profile = recall_or_probe(
-        {.nvme_folder = settings.nvme,
+        {.nvme_folders = nvme_folders(settings.nvme),
          .threads = settings.threads,
          .isa = cpu_optim::parse_isa(settings.isa),
          .device = *machine.device,

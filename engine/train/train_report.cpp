@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/train/train_report.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -62,6 +63,39 @@ Json bytes_json(const TrainResult& r) {
             {"d2h", r.device_work.to_host_bytes}};
 }
 
+/// By drive: what it moved, how fast while it was busy, and how much of the state lies there.
+Json drives_json(const offload::OffloadStatistics& s) {
+    auto drives = Json::array();
+    for (const auto& drive : s.drives)
+        drives.push_back({{"extents", drive.folder.string()},
+                          {"share", drive.share},
+                          {"read_bytes", drive.read_bytes},
+                          {"written_bytes", drive.written_bytes},
+                          {"read_bytes_per_s", drive.read_bytes_per_s()},
+                          {"write_bytes_per_s", drive.write_bytes_per_s()}});
+    return drives;
+}
+
+/// With several drives each, so that a slow one is seen by its name.
+std::vector<std::string> drive_lines(const offload::OffloadStatistics& s) {
+    std::vector<std::string> lines;
+    if (s.drives.size() < 2)
+        return lines;
+    double fastest = 0;
+    for (const auto& drive : s.drives)
+        fastest = std::max(fastest, drive.read_bytes_per_s() + drive.write_bytes_per_s());
+    for (const auto& drive : s.drives) {
+        const auto rate = drive.read_bytes_per_s() + drive.write_bytes_per_s();
+        lines.push_back(
+            fmt::format("  drive       {}: {:.0f} % of the state, read at {:.2f} GB/s, written at "
+                        "{:.2f} GB/s{}",
+                        drive.folder.parent_path().parent_path().string(), 100 * drive.share,
+                        drive.read_bytes_per_s() * 1e-9, drive.write_bytes_per_s() * 1e-9,
+                        rate < fastest / 4 ? " (slow: less than a quarter of the fastest)" : ""));
+    }
+    return lines;
+}
+
 }  // namespace
 
 std::string train_report_json(const TrainResult& r) {
@@ -86,6 +120,8 @@ std::string train_report_json(const TrainResult& r) {
                         {"commit", r.offload.commit_wall_s}}},
                       {"stall_s", stall_json(r.offload)},
                       {"bytes", bytes_json(r)},
+                      {"drives", drives_json(r.offload)},
+                      {"moved_regions", r.offload.moved_regions},
                       {"peak", peak_json(r.peak)},
                       {"bound_s", r.bound ? Json(r.bound->seconds) : Json(nullptr)},
                       {"bound_by", r.bound ? Json(r.bound->by) : Json(nullptr)},
@@ -148,6 +184,8 @@ std::vector<std::string> train_report_lines(const TrainResult& r) {
         fmt::format("{} steps, {} tokens, {} updates, {} skipped; {:.1f} s, {:.0f} tokens/s",
                     r.progress.iteration, r.progress.tokens, r.updates, r.progress.skipped_steps,
                     r.wall_s, r.tokens_per_s)};
+    const auto drives = drive_lines(r.offload);
+    lines.insert(lines.end(), drives.begin(), drives.end());
     if (r.progress.last_loss)
         lines.push_back(fmt::format(
             "loss {:.4f} at first, {:.4f} at last{}",

@@ -160,6 +160,16 @@ CommitInterval parse_commit_interval(const std::string& text) {
     return interval;
 }
 
+std::vector<std::filesystem::path> nvme_folders(const std::string& nvme) {
+    std::vector<std::filesystem::path> folders;
+    for (std::size_t begin = 0; begin < nvme.size();) {
+        const auto end = std::min(nvme.find(',', begin), nvme.size());
+        folders.emplace_back(nvme.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return folders;
+}
+
 std::uint64_t tokens_per_step(const TrainSettings& settings) noexcept {
     return std::uint64_t{settings.batch} * settings.sequence_tokens();
 }

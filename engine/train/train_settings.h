@@ -53,9 +53,9 @@ struct TrainSettings {
 
     // Where things live: placement, changes no bit.
     std::string device = "cpu";
-    std::uint64_t device_mem = 0;     ///< a cap below the device's size; 0: all of it
-    std::uint64_t host_mem = 0;       ///< 0: free memory minus a margin
-    std::string nvme;                 ///< folder of the NVMe tier; "": no such tier
+    std::uint64_t device_mem = 0;  ///< a cap below the device's size; 0: all of it
+    std::uint64_t host_mem = 0;    ///< 0: free memory minus a margin
+    std::string nvme;  ///< folders of the NVMe tier, one a drive, by commas; "": no such tier
     std::uint32_t micro_batches = 0;  ///< 0: the fewest that fit
     std::string recompute = "auto";   ///< auto, cheap-parts, full
     std::uint64_t chunk_size = 0;     ///< bytes of an fp32 plane of a chunk; 0: planned
@@ -77,6 +77,9 @@ struct TrainSettings {
         return seq == 0 ? context : seq;
     }
 };
+
+/// Of --nvme, in its order; none without it.
+[[nodiscard]] std::vector<std::filesystem::path> nvme_folders(const std::string& nvme);
 
 [[nodiscard]] std::uint64_t tokens_per_step(const TrainSettings& settings) noexcept;
 

@@ -119,7 +119,8 @@ typedef struct spillway_options {
     uint64_t chunk_bytes;  // unit of placement, a multiple of 64 KiB; 0: chosen by the library
     uint64_t threads;      // of the update; 1 to 4096
     uint64_t io_depth;     // requests in flight; 1 to 4096
-    const char* nvme;      // folder on a drive for the state that does not fit; NULL or "": none
+    const char* nvme;      // folder on a drive for the state that does not fit, or several, one a
+                           // drive, by commas; NULL or "": none
     const char* out;       // folder for commits; NULL or "": none can be made
     const char* client_settings;  // a JSON object kept in the manifest of `out`; NULL: {}
     spillway_isa isa;

@@ -5,6 +5,7 @@
 #include <new>
 #include <stdexcept>
 #include <tuple>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -49,11 +50,13 @@ nb::object drained_at_exit(const std::shared_ptr<OptimizerMaker>& maker) {
 
 offload::TensorOptimizerOptions options_of(std::size_t host_bytes,
                                            const std::filesystem::path& nvme,
+                                           const std::vector<std::filesystem::path>& more_nvme,
                                            const std::filesystem::path& out,
                                            std::size_t chunk_bytes) {
     offload::TensorOptimizerOptions options;
     options.host_bytes = host_bytes;
     options.nvme = nvme;
+    options.more_nvme = more_nvme;
     options.out = out;
     options.chunk_bytes = chunk_bytes;
     return options;
@@ -93,8 +96,9 @@ void bind_construction(nb::class_<BoundOptimizer>& optimizer) {
             std::string_view kind, nb::iterable groups, std::size_t host_bytes,
             const std::filesystem::path& nvme, const std::filesystem::path& out,
             std::size_t chunk_bytes, std::size_t threads, std::string_view isa,
-            std::string_view io_backend, std::string client_settings) {
-            auto options = options_of(host_bytes, nvme, out, chunk_bytes);
+            std::string_view io_backend, std::string client_settings,
+            const std::vector<std::filesystem::path>& more_nvme) {
+            auto options = options_of(host_bytes, nvme, more_nvme, out, chunk_bytes);
             options.threads = threads == 0 ? engine::usable_processors() : threads;
             options.isa = cpu_optim::parse_isa(isa);
             options.io_backend = io_backend_of(io_backend);
@@ -110,12 +114,13 @@ void bind_construction(nb::class_<BoundOptimizer>& optimizer) {
         "parameters"_a, "optimizer"_a, "groups"_a, nb::kw_only(), "host_bytes"_a, "nvme"_a = "",
         "out"_a = "", "chunk_bytes"_a = 0, "threads"_a = 0, "isa"_a = "auto",
         "io_backend"_a = "auto", "client_settings"_a = "{}",
-        nb::sig(
-            "def __init__(self, parameters: collections.abc.Iterable[tuple[str, object, int]], "
-            "optimizer: str, groups: collections.abc.Iterable[dict[str, typing.Any]], "
-            "*, host_bytes: int, nvme: str | os.PathLike[str] = '', "
-            "out: str | os.PathLike[str] = '', chunk_bytes: int = 0, threads: int = 0, "
-            "isa: str = 'auto', io_backend: str = 'auto', client_settings: str = '{}') -> None"),
+        "more_nvme"_a = std::vector<std::filesystem::path>{},
+        nb::sig("def __init__(self, parameters: collections.abc.Iterable[tuple[str, object, int]], "
+                "optimizer: str, groups: collections.abc.Iterable[dict[str, typing.Any]], "
+                "*, host_bytes: int, nvme: str | os.PathLike[str] = '', "
+                "out: str | os.PathLike[str] = '', chunk_bytes: int = 0, threads: int = 0, "
+                "isa: str = 'auto', io_backend: str = 'auto', client_settings: str = '{}', "
+                "more_nvme: collections.abc.Sequence[str | os.PathLike[str]] = ()) -> None"),
         R"(Takes the parameters where they lie; reserves host memory, and the drive's, at once.
 
 Args:
@@ -139,6 +144,7 @@ Args:
     isa: "auto" or one of isas(). Every one gives the same bits.
     io_backend: "auto" or one of io_backends().
     client_settings: a JSON object, kept with the commits.
+    more_nvme: folders on further drives; state is divided over all, in proportion to their rates.
 
 Ctrl-C raises KeyboardInterrupt: what has been reserved is given back as soon as the kernel returns it,
 and until then the next optimizer waits.
@@ -151,15 +157,18 @@ Raises:
         "check_room",
         [](const std::vector<Planned>& parameters, std::string_view kind, nb::iterable groups,
            std::size_t host_bytes, const std::filesystem::path& nvme,
-           const std::filesystem::path& out, std::size_t chunk_bytes) {
-            check_room(parameters, kind, groups, options_of(host_bytes, nvme, out, chunk_bytes));
+           const std::filesystem::path& out, std::size_t chunk_bytes,
+           const std::vector<std::filesystem::path>& more_nvme) {
+            check_room(parameters, kind, groups,
+                       options_of(host_bytes, nvme, more_nvme, out, chunk_bytes));
         },
         "parameters"_a, "optimizer"_a, "groups"_a, nb::kw_only(), "host_bytes"_a, "nvme"_a = "",
-        "out"_a = "", "chunk_bytes"_a = 0,
+        "out"_a = "", "chunk_bytes"_a = 0, "more_nvme"_a = std::vector<std::filesystem::path>{},
         nb::sig("def check_room(parameters: list[tuple[str, int, str, int]], optimizer: str, "
                 "groups: collections.abc.Iterable[dict[str, typing.Any]], *, host_bytes: int, "
                 "nvme: str | os.PathLike[str] = '', out: str | os.PathLike[str] = '', "
-                "chunk_bytes: int = 0) -> None"),
+                "chunk_bytes: int = 0, "
+                "more_nvme: collections.abc.Sequence[str | os.PathLike[str]] = ()) -> None"),
         "Raises what the constructor would for want of memory or of room on the drive, and makes "
         "nothing. ``parameters``: (name, elements, \"float32\" or \"bfloat16\", group) each.");
 }

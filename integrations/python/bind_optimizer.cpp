@@ -167,6 +167,18 @@ Raises:
             nb::dict result;
             result["nvme_read_bytes"] = found.nvme_read_bytes;
             result["nvme_written_bytes"] = found.nvme_written_bytes;
+            nb::list drives;
+            for (const auto& drive : found.drives) {
+                nb::dict one;
+                one["folder"] = drive.folder.string();
+                one["share"] = drive.share;
+                one["read_bytes"] = drive.read_bytes;
+                one["written_bytes"] = drive.written_bytes;
+                one["read_bytes_per_s"] = drive.read_bytes_per_s();
+                one["write_bytes_per_s"] = drive.write_bytes_per_s();
+                drives.append(one);
+            }
+            result["drives"] = drives;
             result["commit_bytes"] = found.commit_bytes;
             result["host_bytes"] = found.host_bytes;
             result["state_bytes"] = found.state_bytes;

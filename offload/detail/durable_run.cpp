@@ -32,46 +32,54 @@ void check_same_run(const Manifest& manifest, const DurableRun::Request& request
         refuse("it was made without durable commits");
 }
 
+std::vector<std::filesystem::path> all_folders(const DurableRun::Request& request) {
+    std::vector<std::filesystem::path> all{request.nvme};
+    all.insert(all.end(), request.more_nvme.begin(), request.more_nvme.end());
+    return all;
+}
+
 StateFolder open_or_create(const DurableRun::Request& request) {
     if (StateFolder::holds_run(request.out)) {
         auto folder = StateFolder::open(request.out, LockMode::exclusive);
         check_same_run(folder.manifest(), request);
+        if (!request.nvme.empty())
+            folder.check_drives(all_folders(request));
         return folder;
     }
     return StateFolder::create(request.out, request.nvme, request.tensors, "on",
-                               request.client_settings, request.stored);
+                               request.client_settings, request.stored, request.more_nvme);
 }
 
 }  // namespace
 
-DurableRun::DurableRun(nvme::IoQueue& queue, Request request)
-    : queue_(queue), request_(std::move(request)) {
+DurableRun::DurableRun(const DriveQueues& queues, Request request)
+    : queues_(queues), request_(std::move(request)) {
     open();
     if (recovered_ || !std::filesystem::exists(folder_->extents_file()))
         return;
     log_.reset();
     folder_.reset();
-    StateFolder::start_over(request_.out, request_.nvme);
+    StateFolder::start_over(request_.out, request_.nvme, request_.more_nvme);
     open();
 }
 
 void DurableRun::open() {
     folder_.emplace(open_or_create(request_));
-    const CommitTableShape shape{ElementOrder(request_.tensors).tiles(),
-                                 static_cast<std::uint32_t>(request_.tensors.size()),
-                                 request_.stored};
-    log_.emplace(queue_, folder_->folder(), folder_->manifest().run, shape,
+    const auto tiles = ElementOrder(request_.tensors).tiles();
+    const CommitTableShape shape{
+        tiles, static_cast<std::uint32_t>(request_.tensors.size()), request_.stored,
+        place_count(tiles, Durability::on, folder_->manifest().region_tiles)};
+    log_.emplace(*queues_.front(), folder_->folder(), folder_->manifest().run, shape,
                  CommitLog::start_for(folder_->folder()));
     recovered_ = log_->recover();
     folder_->check_commit(recovered_ ? recovered_->table.sequence : 0,
                           recovered_ ? std::string_view(recovered_->warning) : "");
 }
 
-nvme::DirectFile DurableRun::open_extents(std::uint64_t bytes) const {
-    nvme::DirectFile extents(folder_->extents_file(), nvme::OpenMode::create_or_open,
-                             nvme::DirectMode::automatic);
-    extents.preallocate(bytes);
-    return extents;
+OpenDrives DurableRun::open_extents() const {
+    return open_drives(queues_, folder_->open_extents(nvme::OpenMode::create_or_open),
+                       ExtentMap(ElementOrder(request_.tensors).tiles(), Durability::on,
+                                 request_.stored, folder_->manifest().region_tiles));
 }
 
 }  // namespace spillway::offload::detail

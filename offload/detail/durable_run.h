@@ -9,6 +9,7 @@
 
 #include "nvme/io_queue.h"
 #include "offload/commit_log.h"
+#include "offload/detail/drive_files.h"
 #include "offload/state_folder.h"
 
 namespace spillway::offload::detail {
@@ -21,12 +22,13 @@ class DurableRun {
     struct Request {
         std::filesystem::path out;
         std::filesystem::path nvme;
+        std::vector<std::filesystem::path> more_nvme;  ///< further drives
         std::vector<TensorSpec> tensors;
         PlaneSet stored;
         std::string client_settings;
     };
     /// Throws FolderRefused.
-    DurableRun(nvme::IoQueue& queue, Request request);
+    DurableRun(const DriveQueues& queues, Request request);
 
     [[nodiscard]] StateFolder& folder() noexcept { return *folder_; }
     [[nodiscard]] CommitLog& log() noexcept { return *log_; }
@@ -35,13 +37,13 @@ class DurableRun {
         return recovered_;
     }
     void let_recovered_go() { recovered_.reset(); }
-    /// The extents, preallocated.
-    [[nodiscard]] nvme::DirectFile open_extents(std::uint64_t bytes) const;
+    /// The extents, with their room reserved.
+    [[nodiscard]] OpenDrives open_extents() const;
 
   private:
     void open();
 
-    nvme::IoQueue& queue_;
+    const DriveQueues& queues_;
     Request request_;
     std::optional<StateFolder> folder_;
     std::optional<CommitLog> log_;

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/folder_checks.h"
 
+#include <algorithm>
 #include <string_view>
 #include <system_error>
 
@@ -97,6 +98,24 @@ fs::path check_nvme(const fs::path& nvme) {
     check_is_folder(path, type, what);
     check_writable(path, what);
     return fs::canonical(path);
+}
+
+std::vector<fs::path> check_further_drives(const fs::path& first,
+                                           const std::vector<fs::path>& further) {
+    std::vector<fs::path> all;
+    if (further.empty())
+        return all;
+    all.push_back(check_nvme(first));
+    for (const auto& folder : further) {
+        auto path = check_nvme(folder);
+        if (std::find(all.begin(), all.end(), path) != all.end())
+            throw FolderRefused(
+                fmt::format("the --nvme folder {} is given twice; name each drive's folder once",
+                            path.string()));
+        all.push_back(std::move(path));
+    }
+    all.erase(all.begin());
+    return all;
 }
 
 }  // namespace spillway::offload::detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 /// Checks of what a user names on the command line, before anything is written. All throw
 /// FolderRefused with a sentence that names the path, what it is and what is needed.
@@ -17,5 +18,11 @@ namespace spillway::offload::detail {
 
 /// `nvme` with links resolved: an existing writable folder.
 [[nodiscard]] std::filesystem::path check_nvme(const std::filesystem::path& nvme);
+
+/// Further drives beside `first`, with links resolved: existing writable folders, all different, of
+/// which none may be given without a first one. Two folders on one file system are allowed: they
+/// share what it gives.
+[[nodiscard]] std::vector<std::filesystem::path> check_further_drives(
+    const std::filesystem::path& first, const std::vector<std::filesystem::path>& further);
 
 }  // namespace spillway::offload::detail

@@ -2,31 +2,40 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/gradient_spill.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "offload/offload_engine.h"
 
 namespace spillway::offload::detail {
 
-GradientSpill::GradientSpill(nvme::IoQueue& queue, const std::filesystem::path& folder,
-                             const OffloadPlan& plan, std::uint64_t tiles)
-    : queue_(queue),
-      plan_(plan),
-      tiles_(tiles),
-      offsets_bytes_(plan.chunks, 0),
-      checksums_(tiles, 0) {
-    std::uint64_t bytes = 0;
+GradientSpill::GradientSpill(const DriveQueues& queues, std::vector<std::filesystem::path> folders,
+                             const OffloadPlan& plan, std::uint64_t tiles,
+                             std::span<const double> rates)
+    : plan_(plan), tiles_(tiles), places_(plan.chunks), checksums_(tiles, 0) {
+    std::vector<std::uint64_t> bytes(folders.size(), 0);
+    const auto spilled = std::ranges::count(plan.gradient_resident, std::uint8_t{0});
+    const auto drives = divide(static_cast<std::uint64_t>(spilled), rates);
+    auto next = drives.begin();
     for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-        offsets_bytes_[chunk] = bytes;
-        if (plan.gradient_resident[chunk] == 0)
-            bytes += plan.chunk_range(chunk, tiles).size() * gradient_tile_bytes;
+        if (plan.gradient_resident[chunk] != 0)
+            continue;
+        const auto drive = *next++;
+        places_[chunk] = {drive, bytes[drive]};
+        bytes[drive] += plan.chunk_range(chunk, tiles).size() * gradient_tile_bytes;
     }
-    const auto path = folder / "gradients.0";
-    std::filesystem::remove(path);
-    if (bytes == 0)
-        return;
-    file_.emplace(path, nvme::OpenMode::create_exclusive, nvme::DirectMode::automatic);
-    file_->preallocate(bytes);
+    for (std::size_t drive = 0; drive < folders.size(); ++drive) {
+        const auto path = folders[drive] / "gradients.0";
+        std::filesystem::remove(path);
+        if (spilled == 0)
+            continue;
+        nvme::DirectFile file(path, nvme::OpenMode::create_exclusive, nvme::DirectMode::automatic);
+        if (bytes[drive] != 0)
+            file.preallocate(bytes[drive]);
+        files_.push_back({queues[drive].get(), std::move(file)});
+    }
 }
 
 PendingIo GradientSpill::write(std::uint64_t chunk, const std::byte* gradient) {
@@ -35,15 +44,16 @@ PendingIo GradientSpill::write(std::uint64_t chunk, const std::byte* gradient) {
         checksums_[tile] = tile_checksum(
             {gradient + (tile - range.begin) * gradient_tile_bytes, gradient_tile_bytes});
     PendingIo pending;
-    pending.add(queue_.submit(nvme::IoRequest::make_write(
-        *file_, offsets_bytes_[chunk], {gradient, range.size() * gradient_tile_bytes})));
+    pending.add(drive_of(chunk).queue->submit(
+        nvme::IoRequest::make_write(drive_of(chunk).file, places_[chunk].offset_bytes,
+                                    {gradient, range.size() * gradient_tile_bytes})));
     return pending;
 }
 
 PendingIo GradientSpill::read(std::uint64_t chunk, std::byte* into) {
     PendingIo pending;
-    pending.add(queue_.submit(nvme::IoRequest::make_read(
-        *file_, offsets_bytes_[chunk],
+    pending.add(drive_of(chunk).queue->submit(nvme::IoRequest::make_read(
+        drive_of(chunk).file, places_[chunk].offset_bytes,
         {into, plan_.chunk_range(chunk, tiles_).size() * gradient_tile_bytes})));
     return pending;
 }
@@ -55,13 +65,13 @@ void GradientSpill::verify(const ElementOrder& order, std::uint64_t tile,
         return;
     const auto chunk = tile / plan_.chunk_tiles;
     const auto offset =
-        offsets_bytes_[chunk] + (tile - chunk * plan_.chunk_tiles) * gradient_tile_bytes;
-    throw IntegrityError(
-        fmt::format("{}: gradient, tile {} read from {} at offset {} has checksum {:016x} and "
-                    "should have {:016x}; the step is "
-                    "lost: run again with --resume to go on from the last commit",
-                    tensors_of_tile(order, tile), tile, file_->path().string(), offset, found,
-                    checksums_[tile]));
+        places_[chunk].offset_bytes + (tile - chunk * plan_.chunk_tiles) * gradient_tile_bytes;
+    throw IntegrityError(fmt::format(
+        "{}: gradient, tile {} read from {} at offset {} has checksum {:016x} and "
+        "should have {:016x}; the step is "
+        "lost: run again with --resume to go on from the last commit",
+        tensors_of_tile(order, tile), tile, files_[places_[chunk].drive].file.path().string(),
+        offset, found, checksums_[tile]));
 }
 
 }  // namespace spillway::offload::detail

@@ -5,22 +5,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "nvme/io_queue.h"
+#include "offload/detail/drive_files.h"
 #include "offload/detail/tile_store.h"
 #include "offload/plan.h"
 
 namespace spillway::offload::detail {
 
-/// The file in which gradients wait that host memory has no room for, `gradients.0` in the extents
-/// folder. Made anew by every run: no commit names it. Thread-safe for calls on different chunks.
+/// The files in which gradients wait that host memory has no room for, `gradients.0` in the extents
+/// folder of each drive, chunks divided in proportion to `rates`. Made anew by every run: no commit
+/// names it. Thread-safe for calls on different chunks.
 class GradientSpill {
   public:
     /// Nothing is created if the plan spills nothing.
-    GradientSpill(nvme::IoQueue& queue, const std::filesystem::path& folder,
-                  const OffloadPlan& plan, std::uint64_t tiles);
+    GradientSpill(const DriveQueues& queues, std::vector<std::filesystem::path> folders,
+                  const OffloadPlan& plan, std::uint64_t tiles, std::span<const double> rates);
 
     /// Checksums the tiles and starts the write.
     [[nodiscard]] PendingIo write(std::uint64_t chunk, const std::byte* gradient);
@@ -30,12 +32,17 @@ class GradientSpill {
                 std::span<const std::byte> data) const;
 
   private:
-    nvme::IoQueue& queue_;
+    struct Place {
+        std::size_t drive = 0;
+        std::uint64_t offset_bytes = 0;
+    };
+    [[nodiscard]] DriveFile& drive_of(std::uint64_t chunk) { return files_[places_[chunk].drive]; }
+
     const OffloadPlan& plan_;
     std::uint64_t tiles_;
-    std::optional<nvme::DirectFile> file_;
-    std::vector<std::uint64_t> offsets_bytes_;  // per chunk
-    std::vector<std::uint64_t> checksums_;      // per tile
+    std::vector<DriveFile> files_;          // by drive; none if nothing spills
+    std::vector<Place> places_;             // per chunk
+    std::vector<std::uint64_t> checksums_;  // per tile
 };
 
 }  // namespace spillway::offload::detail

@@ -17,7 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;  // keeps the order in which a person reads it best
 
-constexpr std::uint64_t format_version = 1;
+constexpr std::uint64_t one_drive_version = 1;
+constexpr std::uint64_t several_drives_version = 2;  ///< has more_extents and region_tiles
 
 [[noreturn]] void refuse(const std::string& what) {
     throw FolderRefused(what);
@@ -153,15 +154,38 @@ std::filesystem::path parse_extents(const std::string& text, const RunId& run,
     return path;
 }
 
+void parse_more_extents(const Fields& fields, Manifest& manifest,
+                        const std::filesystem::path& state_folder) {
+    constexpr std::size_t most_drives = 1024;
+    manifest.region_tiles = fields.number("region_tiles", std::uint64_t{1} << 20);
+    const auto& list = fields.at("more_extents");
+    if (!list.is_array() || list.empty() || list.size() >= most_drives ||
+        manifest.region_tiles == 0)
+        fields.wrong("more_extents", "a list of folders, with region_tiles of at least 1");
+    for (const auto& folder : list) {
+        if (!folder.is_string())
+            fields.wrong("more_extents", "a list of folders");
+        manifest.more_extents.push_back(
+            parse_extents(folder.get<std::string>(), manifest.run, state_folder));
+    }
+}
+
 Manifest parse_fields(const Json& json, const std::filesystem::path& state_folder) {
-    if (json.is_object() && json.contains("format_version") &&
-        json["format_version"] != format_version)
+    const bool several = json.is_object() && json.contains("format_version") &&
+                         json["format_version"] == several_drives_version;
+    if (json.is_object() && json.contains("format_version") && !several &&
+        json["format_version"] != one_drive_version)
         refuse(fmt::format(
-            "its format version is {}; this Spillway reads {}: use the Spillway that wrote it",
-            json["format_version"].dump(), format_version));
-    const Fields fields(json, "the manifest",
-                        {"format_version", "run", "generation", "durability", "extents", "planes",
-                         "tensors", "settings"});
+            "its format version is {}; this Spillway reads {} and {}: use the Spillway that wrote "
+            "it",
+            json["format_version"].dump(), one_drive_version, several_drives_version));
+    const Fields fields =
+        several ? Fields(json, "the manifest",
+                         {"format_version", "run", "generation", "durability", "extents",
+                          "more_extents", "region_tiles", "planes", "tensors", "settings"})
+                : Fields(json, "the manifest",
+                         {"format_version", "run", "generation", "durability", "extents", "planes",
+                          "tensors", "settings"});
     static_cast<void>(fields.at("format_version"));
     Manifest manifest;
     manifest.run = parse_run(fields.text("run"));
@@ -170,6 +194,8 @@ Manifest parse_fields(const Json& json, const std::filesystem::path& state_folde
     if (manifest.durability != "on" && manifest.durability != "off")
         fields.wrong("durability", "\"on\" or \"off\"");
     manifest.extents_folder = parse_extents(fields.text("extents"), manifest.run, state_folder);
+    if (several)
+        parse_more_extents(fields, manifest, state_folder);
     manifest.planes = parse_planes(fields);
     manifest.tensors = parse_tensors(fields.at("tensors"));
     if (!fields.at("settings").is_object())
@@ -190,7 +216,8 @@ Json parse_settings(std::string_view settings) {
 
 std::string manifest_text(const Manifest& manifest, const std::filesystem::path& state_folder) {
     const bool inside = manifest.extents_folder == state_folder / inner_extents_name;
-    Json json{{"format_version", format_version},
+    const bool several = !manifest.more_extents.empty();
+    Json json{{"format_version", several ? several_drives_version : one_drive_version},
               {"run", manifest.run.text()},
               {"generation", manifest.generation},
               {"durability", manifest.durability},
@@ -198,6 +225,12 @@ std::string manifest_text(const Manifest& manifest, const std::filesystem::path&
               {"planes", plane_names(manifest.planes)},
               {"tensors", Json::array()},
               {"settings", parse_settings(manifest.client_settings)}};
+    if (several) {
+        json["region_tiles"] = manifest.region_tiles;
+        json["more_extents"] = Json::array();
+        for (const auto& folder : manifest.more_extents)
+            json["more_extents"].push_back(folder.string());
+    }
     for (const auto& tensor : manifest.tensors)
         json["tensors"].push_back(tensor_json(tensor));
     try {

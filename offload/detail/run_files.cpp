@@ -67,6 +67,12 @@ bool is_plain_folder(const fs::path& path) {
     return fs::symlink_status(path).type() == fs::file_type::directory;
 }
 
+bool holds_extents(const fs::path& folder) {
+    return std::ranges::any_of(fs::directory_iterator(folder), [](const auto& entry) {
+        return is_extents_file(entry.path().filename().string());
+    });
+}
+
 bool never_committed(const fs::path& state_folder) {
     constexpr std::size_t record_limit_bytes = 65536;
     for (const char* name : record_names) {

@@ -22,6 +22,9 @@ void remove_state_folder(const std::filesystem::path& folder);
 /// What removing would free: bytes allocated to the regular files of ours, also in inner extents.
 [[nodiscard]] std::uint64_t own_bytes(const std::filesystem::path& folder);
 
+/// Whether an extents folder holds extents of any drive.
+[[nodiscard]] bool holds_extents(const std::filesystem::path& folder);
+
 /// A folder itself; false for anything else, a symbolic link to one included.
 [[nodiscard]] bool is_plain_folder(const std::filesystem::path& path);
 

@@ -29,11 +29,10 @@ class RemovedName {
 
 }  // namespace
 
-nvme::DirectFile make_scratch_file(const std::filesystem::path& folder, std::uint64_t bytes) {
+nvme::DirectFile make_scratch_file(const std::filesystem::path& folder) {
     const auto path = check_nvme(folder) / ("spillway.scratch." + RunId::random().text());
     nvme::DirectFile file(path, nvme::OpenMode::create_exclusive, nvme::DirectMode::automatic);
     const RemovedName removed(path);
-    file.preallocate(bytes);
     return file;
 }
 

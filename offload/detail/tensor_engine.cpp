@@ -13,23 +13,21 @@
 #include "offload/detail/client_checks.h"
 #include "offload/detail/folder_checks.h"
 #include "offload/detail/scratch_file.h"
+#include "offload/disk_room.h"
 
 namespace spillway::offload::detail {
 namespace {
 
-constexpr std::size_t largest_io_operation_bytes = std::size_t{1} << 20;
+/// Less says little about a drive.
+constexpr std::uint64_t least_seen_bytes = std::uint64_t{32} << 20;
 
 /// Before anything is made. The extents of a run that is there have their room already.
 void check_disk(const TensorOptimizerOptions& options, std::uint64_t needed_bytes) {
     if (needed_bytes == 0 || (!options.out.empty() && StateFolder::holds_run(options.out)))
         return;
-    auto folder = std::filesystem::absolute(options.nvme.empty() ? options.out : options.nvme);
-    while (!std::filesystem::exists(folder))
-        folder = folder.parent_path();
-    const auto available = nvme::available_bytes(folder);
-    if (needed_bytes > available)
-        throw PlanRefused("disk " + folder.string(), needed_bytes, available,
-                          "free space there, or use another folder");
+    std::vector<std::filesystem::path> folders{options.nvme.empty() ? options.out : options.nvme};
+    folders.insert(folders.end(), options.more_nvme.begin(), options.more_nvme.end());
+    require_disk_room(folders, needed_bytes);
 }
 
 TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& parameters,
@@ -37,6 +35,7 @@ TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& pa
                      TensorOptimizerOptions& options) {
     if (!options.nvme.empty())
         options.nvme = check_nvme(options.nvme);
+    options.more_nvme = check_further_drives(options.nvme, options.more_nvme);
     if (options.threads == 0)
         throw std::invalid_argument("threads is 0 and must be at least 1");
     const auto types = types_of(parameters);
@@ -44,6 +43,7 @@ TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& pa
                             {.state_planes = most_state_planes(groups),
                              .host_bytes = options.host_bytes,
                              .nvme = options.nvme.empty() ? NvmeTier::absent : NvmeTier::present,
+                             .drives = 1 + options.more_nvme.size(),
                              .commits = options.out.empty() ? Commits::never : Commits::possible,
                              .chunk_bytes = options.chunk_bytes});
 }
@@ -68,7 +68,8 @@ TensorEngine::TensorEngine(std::vector<Parameter> parameters,
       order_(tensor_specs(parameters_)),
       plan_(checked_plan()),
       ledger_(plan_.update.host_bytes),
-      queue_(backend(), {options_.io_depth, largest_io_operation_bytes}),
+      queues_(make_drive_queues(
+          1 + options_.more_nvme.size(), [this] { return backend(); }, options_.io_depth)),
       planes_(plan_.update, order_.tiles(), ledger_),
       board_(monitor_, plan_.update.chunks),
       threads_(options_.threads, options_.isa),
@@ -168,28 +169,48 @@ void TensorEngine::open_store() {
     check_disk(options_, plan_.update.disk_bytes);
     if (!options_.out.empty())
         open_durable_store();
-    else
-        store_.emplace(queue_, scratch_file(), order_, Durability::off, plan_.stored);
+    else {
+        auto [files, map] = open_scratch_files();
+        store_.emplace(std::move(files), std::move(map), order_, Durability::off, plan_.stored);
+    }
     ledger_.count("tables",
                   2 * tile_store_bytes(order_.tiles(), plan_.stored) +
                       static_cast<std::size_t>(order_.tiles()) * 16 +
-                      (run_ ? run_->log().buffer_bytes() + table_capacity_bytes(shape()) : 0));
+                      (run_ ? run_->log().buffer_bytes() + table_capacity_bytes(shape()) : 0) +
+                      shape().places * 9);
     if (!must_recover_)
         store_->assume_zeros();
 }
 
-std::optional<nvme::DirectFile> TensorEngine::scratch_file() const {
+OpenDrives TensorEngine::open_scratch_files() const {
+    ExtentMap map(order_.tiles(), Durability::off, plan_.stored,
+                  region_tiles_for(order_.tiles(), queues_.size()));
     if (plan_.update.disk_bytes == 0)
-        return std::nullopt;
-    return make_scratch_file(options_.nvme, plan_.update.disk_bytes);
+        return {{}, std::move(map)};
+    std::vector<nvme::DirectFile> files;
+    for (const auto& folder : folders())
+        files.push_back(make_scratch_file(folder));
+    return open_drives(queues_, std::move(files), std::move(map));
+}
+
+std::vector<std::filesystem::path> TensorEngine::folders() const {
+    std::vector<std::filesystem::path> all{options_.nvme};
+    all.insert(all.end(), options_.more_nvme.begin(), options_.more_nvme.end());
+    return all;
+}
+
+DriveRatesSeen TensorEngine::drive_rates() const {
+    return options_.drive_rates ? options_.drive_rates : RatesSeen(queues_, least_seen_bytes);
 }
 
 void TensorEngine::open_durable_store() {
-    run_.emplace(queue_, DurableRun::Request{options_.out, options_.nvme, tensor_specs(parameters_),
-                                             plan_.stored, options_.client_settings});
+    run_.emplace(queues_, DurableRun::Request{options_.out, options_.nvme, options_.more_nvme,
+                                              tensor_specs(parameters_), plan_.stored,
+                                              options_.client_settings});
     must_recover_ = run_->recovered().has_value();
-    store_.emplace(queue_, run_->open_extents(plan_.update.disk_bytes), order_, Durability::on,
-                   plan_.stored);
+    auto [files, map] = run_->open_extents();
+    store_.emplace(std::move(files), std::move(map), order_, Durability::on, plan_.stored,
+                   drive_rates());
     tensor_steps_.resize(parameters_.size());
     weights_.emplace(ClientWeightImage::Context{order_, planes_, plan_.update, threads_, tensors_,
                                                 work_.bytes()});
@@ -199,7 +220,9 @@ void TensorEngine::open_durable_store() {
 }
 
 CommitTableShape TensorEngine::shape() const {
-    return {order_.tiles(), static_cast<std::uint32_t>(parameters_.size()), plan_.stored};
+    return {order_.tiles(), static_cast<std::uint32_t>(parameters_.size()), plan_.stored,
+            place_count(order_.tiles(), run_ ? Durability::on : Durability::off,
+                        region_tiles_for(order_.tiles(), queues_.size()))};
 }
 
 std::vector<std::uint64_t> TensorEngine::all_chunks() const {
@@ -238,10 +261,13 @@ void TensorEngine::require_no_stream(const char* what) const {
 
 TensorOptimizerStatistics TensorEngine::statistics() const {
     TensorOptimizerStatistics all;
-    const auto io = queue_.statistics();
+    const auto io = sum_of(queues_);
     all.nvme_read_bytes = io.read_bytes;
     all.commit_bytes = committer_ ? committer_->commit_bytes() : 0;
     all.nvme_written_bytes = io.written_bytes - std::min(io.written_bytes, all.commit_bytes);
+    if (!options_.nvme.empty())
+        all.drives = drive_statistics(queues_, folders(), store_->copies_on_drives());
+    all.moved_regions = store_->moved_regions();
     all.host_bytes = ledger_.total_bytes();
     for (std::uint64_t chunk = 0; chunk < plan_.update.chunks; ++chunk) {
         const auto tiles = plan_.update.chunk_range(chunk, order_.tiles()).size();

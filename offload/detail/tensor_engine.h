@@ -18,6 +18,7 @@
 #include "offload/detail/client_tensors.h"
 #include "offload/detail/client_weights.h"
 #include "offload/detail/committer.h"
+#include "offload/detail/drive_files.h"
 #include "offload/detail/durable_run.h"
 #include "offload/detail/host_planes.h"
 #include "offload/detail/memory_ledger.h"
@@ -81,7 +82,7 @@ class TensorEngine {
     }
     [[nodiscard]] TensorOptimizerStatistics statistics() const;
     [[nodiscard]] std::string_view io_backend_name() const noexcept {
-        return queue_.backend_name();
+        return queues_.front()->backend_name();
     }
 
   private:
@@ -89,7 +90,9 @@ class TensorEngine {
     TensorPlan checked_plan();
     std::unique_ptr<nvme::IoBackend> backend() const;
     void open_store();
-    std::optional<nvme::DirectFile> scratch_file() const;
+    OpenDrives open_scratch_files() const;
+    [[nodiscard]] DriveRatesSeen drive_rates() const;
+    [[nodiscard]] std::vector<std::filesystem::path> folders() const;
     void open_durable_store();
     [[nodiscard]] CommitTableShape shape() const;
     [[nodiscard]] std::vector<std::uint64_t> all_chunks() const;
@@ -127,7 +130,7 @@ class TensorEngine {
     Monitor monitor_;
     StallTotals update_time_;
     MemoryLedger ledger_;
-    nvme::IoQueue queue_;
+    DriveQueues queues_;
     std::optional<DurableRun> run_;
     std::optional<TileStore> store_;
     HostPlanes planes_;

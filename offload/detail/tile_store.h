@@ -2,10 +2,10 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
-#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +13,7 @@
 
 #include "nvme/io_queue.h"
 #include "offload/commit_table.h"
+#include "offload/detail/extent_map.h"
 #include "offload/element_order.h"
 #include "offload/plan.h"
 #include "offload/plane.h"
@@ -39,30 +40,26 @@ class PendingIo {
     std::vector<nvme::IoTicket> tickets_;
 };
 
-/// Where tiles lie in the extents file. Plane by plane, copy by copy, then tile by tile: any run of
-/// tiles of a plane's copy is one run of bytes, whatever the chunk size.
-class ExtentLayout {
-  public:
-    ExtentLayout(std::uint64_t tiles, Durability durability, PlaneSet planes) noexcept;
-    [[nodiscard]] std::uint64_t offset_bytes(Plane plane, unsigned copy,
-                                             std::uint64_t tile) const noexcept {
-        return bases_[index_of(plane)][copy] + tile * tile_bytes(plane);
-    }
-    [[nodiscard]] std::uint64_t total_bytes() const noexcept { return total_bytes_; }
-
-  private:
-    PerPlane<std::array<std::uint64_t, 2>> bases_{};
-    std::uint64_t total_bytes_ = 0;
+/// The file on one drive that holds tiles, and the queue through which it is read and written.
+struct DriveFile {
+    nvme::IoQueue* queue = nullptr;
+    nvme::DirectFile file;
 };
+
+/// Bytes per second of each drive under reads and writes in turn, as seen lately; empty: not enough
+/// was moved to say.
+using DriveRatesSeen = std::function<std::vector<double>()>;
 
 /// The stored planes: which copy of each tile is newest, which one the last commit names, and its
 /// checksum. Steps read the newest copy and write the one that the last commit does not name.
 /// Thread-safe for calls on different tiles; the caller orders those on the same tile.
 class TileStore {
   public:
-    /// Without `extents` nothing may be read, written or flushed: all planes live in host memory.
-    TileStore(nvme::IoQueue& queue, std::optional<nvme::DirectFile> extents,
-              const ElementOrder& order, Durability durability, PlaneSet planes);
+    /// Without drives nothing may be read, written or flushed: all planes live in host memory.
+    /// Files need the room that `map` says; `rates` is asked after each commit, with several
+    /// drives.
+    TileStore(std::vector<DriveFile> drives, ExtentMap map, const ElementOrder& order,
+              Durability durability, PlaneSet planes, DriveRatesSeen rates = {});
 
     /// Starts reading the newest copies of `tiles` into `into` (tiles.size() * tile_bytes(plane)
     /// bytes).
@@ -80,26 +77,38 @@ class TileStore {
     void load(const CommitTable& table);
     /// Copies and checksums of the newest state, for a commit.
     void describe(CommitTable& table) const;
-    /// The newest copies are now named by a durable commit.
+    /// The newest copies are now named by a durable commit. With several drives, copies that are
+    /// free now may get a place on another one, where the next write puts them.
     void mark_committed();
+    /// All drives.
     void flush();
+    /// Copies of regions on each drive; empty with one drive.
+    [[nodiscard]] std::vector<std::uint64_t> copies_on_drives() const {
+        return map_.copies_on(drives_.size());
+    }
+    /// Copies of regions that changed their drive.
+    [[nodiscard]] std::uint64_t moved_regions() const noexcept { return moved_regions_.load(); }
 
     [[nodiscard]] const ElementOrder& order() const noexcept { return order_; }
     [[nodiscard]] PlaneSet planes() const noexcept { return planes_; }
 
   private:
-    template <typename CopyOf, typename Start>
-    PendingIo for_each_run(TileRange tiles, CopyOf copy_of, Start start);
+    template <typename CopyOf, typename Make>
+    PendingIo for_each_run(Plane plane, TileRange tiles, CopyOf copy_of, Make make);
+    void balance();
+    [[nodiscard]] std::vector<std::uint8_t> free_copies() const;
+    [[nodiscard]] bool make_room(std::size_t drive, std::uint64_t bytes);
     [[nodiscard]] unsigned target_copy(Plane plane, std::uint64_t tile) const noexcept;
 
-    nvme::IoQueue& queue_;
-    std::optional<nvme::DirectFile> extents_;
+    std::vector<DriveFile> drives_;
+    ExtentMap map_;
     const ElementOrder& order_;
-    ExtentLayout layout_;
     Durability durability_;
     PlaneSet planes_;
     PerPlane<PlaneTable> newest_;
     PerPlane<std::vector<std::uint8_t>> committed_copies_;
+    DriveRatesSeen rates_;
+    std::atomic<std::uint64_t> moved_regions_{0};
 };
 
 /// What the tables of a store take in host memory.

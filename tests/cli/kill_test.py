@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The Spillway authors
 """P2: a run killed at random moments and resumed each time ends with the weights of an uninterrupted one.
 
-    kill_test.py [KILLS]        default 20; SPILLWAY_TEST_SEED chooses the moments
+    kill_test.py [KILLS [DRIVES]]        default 20 and 1; SPILLWAY_TEST_SEED chooses the moments
 """
 import os
 import pathlib
@@ -26,22 +26,31 @@ def resumed_at(folder):
     return len(metrics.read_text().splitlines()) if metrics.exists() else 0
 
 
+def drives_in(folder, count):
+    """What --nvme takes: as many folders as drives, made."""
+    drives = [folder / f"drive{number}" for number in range(count)]
+    for drive in drives:
+        drive.mkdir(parents=True, exist_ok=True)
+    return ",".join(map(str, drives))
+
+
 def main():
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    drives = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     seed = int(os.environ.get("SPILLWAY_TEST_SEED", time.time_ns() % 1_000_000))
     moments = random.Random(seed)
-    print(f"seed {seed}, {kills} kills", flush=True)
+    print(f"seed {seed}, {kills} kills, {drives} drives", flush=True)
     with temporary_folder() as top:
         whole, killed = pathlib.Path(top) / "whole", pathlib.Path(top) / "killed"
-        pace = train(whole / "pace", *RUN, "--nvme", whole / "pace" / "drive", "--steps", "20")
+        pace = train(whole / "pace", *RUN, "--nvme", drives_in(whole / "pace", 1), "--steps", "20")
         # Long enough that every kill lands before the end, even if nothing were ever lost.
         steps = int(kills * SECONDS_PER_KILL / (pace["wall_s"] / 20)) + 50
         arguments = [*RUN, "--steps", str(steps)]
-        expected = train(whole / "run", *arguments, "--nvme", whole / "run" / "drive")["weights_xxh3"]
+        expected = train(whole / "run", *arguments, "--nvme", drives_in(whole / "run", 1))["weights_xxh3"]
 
-        (killed / "drive").mkdir(parents=True)
+        nvme = drives_in(killed, drives)
         command = [program(), "train", "--data", str(CORPUS), "--out", str(killed / "run"), *arguments,
-                   "--nvme", str(killed / "drive"), "--commit-every", "5", "--resume"]
+                   "--nvme", nvme, "--commit-every", "5", "--resume"]
         for number in range(kills):
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(moments.uniform(0.02, SECONDS_PER_KILL))
@@ -49,7 +58,7 @@ def main():
             process.send_signal(signal.SIGKILL)
             process.wait()
             print(f"kill {number + 1}: {resumed_at(killed)} of {steps} steps were logged", flush=True)
-        result = train(killed, *arguments, "--nvme", killed / "drive", "--commit-every", "5", "--resume")
+        result = train(killed, *arguments, "--nvme", nvme, "--commit-every", "5", "--resume")
         assert result["resumed_from_step"] and result["resumed_from_step"] < steps, result["resumed_from_step"]
         assert result["weights_xxh3"] == expected, (result["weights_xxh3"], expected)
         print(f"{kills} kills, {steps} steps, one hash: {expected}")

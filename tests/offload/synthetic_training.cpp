@@ -66,6 +66,7 @@ PlanRequest Client::request() const {
         state_planes = std::max(state_planes, cpu_optim::state_planes(group));
     request.planes = planes_with_weights(state_planes);
     request.nvme = placement.nvme ? NvmeTier::present : NvmeTier::absent;
+    request.drives = 1 + run_.more_nvme.size();
     request.chunk_bytes = placement.chunk_bytes;
     request.timing = placement.timing;
     request.durability = placement.durability;
@@ -127,7 +128,7 @@ SyntheticOutcome Client::train() {
     const bool fresh = !StateFolder::holds_run(run_.out);
     auto folder = fresh ? StateFolder::create(run_.out, run_.nvme, model_.tensors,
                                               placement.durability == Durability::on ? "on" : "off",
-                                              "{}", outcome.plan.planes)
+                                              "{}", outcome.plan.planes, run_.more_nvme)
                         : StateFolder::open(run_.out, LockMode::exclusive);
     OffloadOptions options;
     options.threads = placement.threads;
@@ -135,6 +136,7 @@ SyntheticOutcome Client::train() {
     options.io_backend = placement.backend;
     options.durability = placement.durability;
     options.timing = placement.timing;
+    options.drive_rates = run_.drive_rates;
     options.backend_factory = placement.backend_factory;
     engine_ = std::make_unique<OffloadEngine>(std::move(folder), order_, model_.units, *device_,
                                               *compute_, outcome.plan, options);

@@ -56,6 +56,8 @@ using SyntheticGroups = std::array<cpu_optim::HyperParameters, 2>;
 struct SyntheticRun {
     std::filesystem::path out;
     std::filesystem::path nvme;
+    std::vector<std::filesystem::path> more_nvme = {};  ///< further drives
+    std::function<std::vector<double>()> drive_rates = {};
     std::uint64_t steps = 0;
     SyntheticPlacement placement;
     double clip = 0.05;

@@ -35,13 +35,26 @@ Json settings_of(const offload::Manifest& manifest) {
     return settings.is_discarded() ? Json(manifest.client_settings) : settings;
 }
 
+std::string extents_of(const offload::Manifest& manifest) {
+    auto text = manifest.extents_folder.string();
+    for (const auto& folder : manifest.more_extents)
+        text += ", " + folder.string();
+    return text;
+}
+
+Json more_extents_json(const offload::Manifest& manifest) {
+    auto list = Json::array();
+    for (const auto& folder : manifest.more_extents)
+        list.push_back(folder.string());
+    return list;
+}
+
 void show_run(const offload::StateReader& reader, Console& console) {
     const auto& manifest = reader.manifest();
     const auto& commit = reader.commit();
     console.line(fmt::format("run        {}", manifest.run.text()));
-    console.line(fmt::format("extents    {} (generation {}, durable {})",
-                             manifest.extents_folder.string(), manifest.generation,
-                             manifest.durability));
+    console.line(fmt::format("extents    {} (generation {}, durable {})", extents_of(manifest),
+                             manifest.generation, manifest.durability));
     console.line(fmt::format("commit     {}: step {}, update {}", commit.sequence, commit.iteration,
                              commit.update));
     console.line(fmt::format("parameters {} in {} tensors, {} tiles", reader.order().parameters(),
@@ -95,6 +108,7 @@ Json report_json(const InspectArguments& given, const offload::StateReader& read
     Json root{{"folder", given.out.string()},
               {"run", manifest.run.text()},
               {"extents_folder", manifest.extents_folder.string()},
+              {"more_extents", more_extents_json(manifest)},
               {"generation", manifest.generation},
               {"durable", manifest.durability}};
     root["commit"] = {

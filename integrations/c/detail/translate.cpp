@@ -6,6 +6,7 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -132,11 +133,22 @@ std::vector<cpu_optim::HyperParameters> groups_of(const spillway_group* groups,
     return list;
 }
 
+/// Folders by commas, as everywhere.
+void set_drives(offload::TensorOptimizerOptions& options, std::string_view nvme) {
+    auto comma = nvme.find(',');
+    options.nvme = nvme.substr(0, comma);
+    while (comma != std::string_view::npos) {
+        nvme.remove_prefix(comma + 1);
+        comma = nvme.find(',');
+        options.more_nvme.emplace_back(nvme.substr(0, comma));
+    }
+}
+
 offload::TensorOptimizerOptions options_of(const spillway_options* options) {
     const auto from = read_struct(options, default_options(), "options");
     offload::TensorOptimizerOptions to;
     to.host_bytes = from.host_bytes;
-    to.nvme = text_or_empty(from.nvme);
+    set_drives(to, text_or_empty(from.nvme));
     to.out = text_or_empty(from.out);
     to.chunk_bytes = from.chunk_bytes;
     to.threads = count_of(from.threads, "options.threads");

@@ -23,7 +23,8 @@ using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
 ProbeRequest short_probe(cuda::Device& device, const fs::path& folder) {
-    return {.nvme_folder = folder,
+    return {.nvme_folders =
+                folder.empty() ? std::vector<fs::path>{} : std::vector<fs::path>{folder},
             .threads = 2,
             .isa = cpu_optim::best_isa(),
             .device = device,

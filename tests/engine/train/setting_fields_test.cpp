@@ -95,7 +95,7 @@ TEST_CASE("setting_fields: what is still to come is refused by name") {
         {{"--compute", "bf16"}, "bf16 is not available"},
         {{"--grad", "bf16"}, "bf16 is not available"},
         {{"--optimizer", "lamb"}, "lamb is not available"},
-        {{"--nvme", "/a,/b"}, "several folders are not available"},
+        {{"--nvme", "/a,/b,/a"}, "/a is given twice"},
         {{"--model", "llama:1x64x1"}, "llama models are not available"},
         {{"--trace", "t.json"}, "--trace is not available"},
         {{"--tbw", "600"}, "--tbw is not available"},

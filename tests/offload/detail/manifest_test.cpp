@@ -26,8 +26,8 @@ TEST_CASE("a manifest that is not understood is refused, naming what is wrong", 
         return refusal_of_open(places.out);
     };
     CHECK(with("\"generation\": 0", "\"generation\": 7").empty());
-    CHECK_THAT(with("\"format_version\": 1", "\"format_version\": 2"),
-               Catch::Contains("version is 2") && Catch::Contains("reads 1"));
+    CHECK_THAT(with("\"format_version\": 1", "\"format_version\": 3"),
+               Catch::Contains("version is 3") && Catch::Contains("reads 1"));
     CHECK_THAT(with("\"format_version\": 1", "\"format_version\": \"1\""),
                Catch::Contains("version is \"1\""));
     CHECK_THAT(with("\"format_version\": 1,", ""),

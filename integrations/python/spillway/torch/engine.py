@@ -90,7 +90,8 @@ class Engine:
             listed.append((_PLACEHOLDER, torch.zeros(1, dtype=torch.float32, device="cpu"), 0))
         self._native = _core.TensorOptimizer(
             listed, family.native_name, self._hypers, host_bytes=options.host_bytes, nvme=options.nvme,
-            chunk_bytes=options.chunk_bytes, threads=options.threads, isa=options.isa, io_backend=options.io_backend)
+            more_nvme=options.more_nvme, chunk_bytes=options.chunk_bytes, threads=options.threads, isa=options.isa,
+            io_backend=options.io_backend)
         _engines.add(self)
 
     @staticmethod
@@ -103,7 +104,8 @@ class Engine:
             _core.TensorOptimizer.check_room(
                 planned, family.native_name,
                 [family.with_planes(hyper, names) for hyper, names in zip(hypers, layouts, strict=True)],
-                host_bytes=options.host_bytes, nvme=options.nvme, chunk_bytes=options.chunk_bytes)
+                host_bytes=options.host_bytes, nvme=options.nvme, more_nvme=options.more_nvme,
+                chunk_bytes=options.chunk_bytes)
 
     @staticmethod
     def _slot(number: int, member: Member) -> Slot:

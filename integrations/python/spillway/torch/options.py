@@ -9,6 +9,7 @@ import inspect
 import math
 import operator
 import os
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from spillway import _core
@@ -16,11 +17,15 @@ from spillway import _core
 ByteCount = int | str | None
 
 
+Drives = str | os.PathLike | Sequence | None
+"""A folder, or several on as many drives: a sequence, or their names with commas between."""
+
+
 class OffloadArguments(TypedDict, total=False):
     """The keyword-only arguments of checked(), for type checkers and editors."""
 
     host_mem: ByteCount
-    nvme: str | os.PathLike[str] | None
+    nvme: Drives
     state: str
     max_grad_norm: float | None
     nonfinite: str
@@ -42,6 +47,7 @@ class OffloadOptions:
 
     host_bytes: int
     nvme: str
+    more_nvme: tuple[str, ...]
     max_grad_norm: float | None
     nonfinite: str
     overlap: str | None
@@ -90,6 +96,19 @@ def _folder(value: str | os.PathLike[str] | None) -> str:
     return path
 
 
+def _folders(value: Drives) -> tuple[str, ...]:
+    """One a drive; state is divided over them in proportion to their rates."""
+    if isinstance(value, str) and "," in value and not os.path.isdir(value):
+        value = value.split(",")
+    if value is None or isinstance(value, (str, bytes, os.PathLike)):
+        return (_folder(value),)
+    folders = tuple(_folder(item) for item in value)
+    for index, folder in enumerate(folders):
+        if folder in folders[:index]:
+            raise ValueError(f"nvme names {folder!r} twice: name each drive's folder once")
+    return folders or ("",)
+
+
 def _threads(value: int | None) -> int:
     """0 lets the native side use every allowed CPU; ranks that share a machine share its CPUs."""
     if value is None:
@@ -124,15 +143,16 @@ def _refuse_backward_with(max_grad_norm: float | None, nonfinite: str) -> None:
                          'every gradient is known; use overlap="forward" or nonfinite="propagate"')
 
 
-def checked(*, host_mem: ByteCount = None, nvme: str | os.PathLike[str] | None = None, state: str = "fp32",
+def checked(*, host_mem: ByteCount = None, nvme: Drives = None, state: str = "fp32",
             max_grad_norm: float | None = None, nonfinite: str = "propagate", overlap: str | None = None,
             threads: int | None = None, chunk_size: ByteCount = None, isa: str = "auto",
             io_backend: str = "auto") -> OffloadOptions:
     """The options as the engine takes them.
 
     host_mem: bytes ("4GiB", 2**32) of host memory for state and staging; None: what the machine has free.
-    nvme: a folder on a drive for the state beyond that. state: "fp32". max_grad_norm: clip by the global norm
-    of all groups. nonfinite: "propagate" as torch does, "skip" (such a step changes nothing), "stop" (raises).
+    nvme: a folder on a drive for the state beyond that, or a list of folders, one a drive (then each holds a part in
+    proportion to its rate). state: "fp32". max_grad_norm: clip by the global norm of all groups.
+    nonfinite: "propagate" as torch does, "skip" (such a step changes nothing), "stop" (raises).
     overlap: None: step() returns with the weights updated. "forward": it returns with the update under way; modules
     wait for their weights before they run, state_dict() of model and optimizer wait for all, and whoever reads
     weights in another way calls optimizer.wait() first. "backward": parameters are updated inside
@@ -148,10 +168,11 @@ def checked(*, host_mem: ByteCount = None, nvme: str | os.PathLike[str] | None =
     norm = _max_grad_norm(max_grad_norm)
     if overlap == "backward":
         _refuse_backward_with(norm, nonfinite)
+    folders = _folders(nvme)
     return OffloadOptions(
         host_bytes=_core.available_host_bytes() if host_mem is None else _bytes("host_mem", host_mem),
-        nvme=_folder(nvme), max_grad_norm=norm, nonfinite=nonfinite, overlap=overlap, threads=_threads(threads),
-        chunk_bytes=0 if chunk_size is None else _bytes("chunk_size", chunk_size),
+        nvme=folders[0], more_nvme=folders[1:], max_grad_norm=norm, nonfinite=nonfinite, overlap=overlap,
+        threads=_threads(threads), chunk_bytes=0 if chunk_size is None else _bytes("chunk_size", chunk_size),
         isa=_one_of("isa", isa, ("auto", *_core.isas())),
         io_backend=_one_of("io_backend", io_backend, tuple(_core.io_backends())))
 

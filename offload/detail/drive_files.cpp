@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "offload/detail/drive_files.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "nvme/huge_page_arena.h"
+
+namespace spillway::offload::detail {
+namespace {
+
+constexpr std::size_t largest_io_operation_bytes = std::size_t{1} << 20;
+constexpr std::size_t tried_bytes = std::size_t{16} << 20;
+/// A share below which a first trial would cost more than it brings.
+constexpr std::uint64_t least_tried_share_bytes = std::uint64_t{256} << 20;
+
+/// What each drive writes in a second, all at once, as they will be used.
+std::vector<double> try_writes(std::vector<DriveFile>& drives) {
+    const nvme::HugePageArena source(2 * largest_io_operation_bytes);
+    std::vector<nvme::IoStatistics> before;
+    for (auto& [queue, file] : drives) {
+        file.preallocate(tried_bytes);
+        before.push_back(queue->statistics());
+    }
+    PendingIo pending;
+    for (std::size_t at = 0; at < tried_bytes; at += largest_io_operation_bytes) {
+        for (auto& [queue, file] : drives)
+            pending.add(queue->submit(nvme::IoRequest::make_write(
+                file, at, source.bytes().first(largest_io_operation_bytes))));
+    }
+    pending.wait();
+    std::vector<double> rates;
+    for (std::size_t drive = 0; drive < drives.size(); ++drive) {
+        const auto busy_s =
+            drives[drive].queue->statistics().write_busy_s - before[drive].write_busy_s;
+        rates.push_back(static_cast<double>(tried_bytes) / std::max(busy_s, 1e-6));
+    }
+    return rates;
+}
+
+}  // namespace
+
+DriveQueues make_drive_queues(std::size_t drives,
+                              const std::function<std::unique_ptr<nvme::IoBackend>()>& backend,
+                              std::size_t depth) {
+    DriveQueues queues;
+    for (std::size_t drive = 0; drive < std::max<std::size_t>(drives, 1); ++drive)
+        queues.push_back(std::make_unique<nvme::IoQueue>(
+            backend(), nvme::IoQueue::Options{.depth = depth,
+                                              .max_operation_bytes = largest_io_operation_bytes}));
+    return queues;
+}
+
+nvme::IoStatistics sum_of(const DriveQueues& queues) {
+    nvme::IoStatistics sum;
+    for (const auto& queue : queues) {
+        const auto one = queue->statistics();
+        sum.read_bytes += one.read_bytes;
+        sum.written_bytes += one.written_bytes;
+        sum.requests += one.requests;
+        sum.flushes += one.flushes;
+        sum.read_busy_s += one.read_busy_s;
+        sum.write_busy_s += one.write_busy_s;
+    }
+    return sum;
+}
+
+double seen_bytes_per_s(const nvme::IoStatistics& since, const nvme::IoStatistics& now) noexcept {
+    const auto moved = static_cast<double>(now.read_bytes - since.read_bytes) +
+                       static_cast<double>(now.written_bytes - since.written_bytes);
+    const auto busy_s = now.read_busy_s - since.read_busy_s + now.write_busy_s - since.write_busy_s;
+    return moved / std::max(busy_s, 1e-6);
+}
+
+RatesSeen::RatesSeen(const DriveQueues& queues, std::uint64_t least_bytes)
+    : queues_(&queues), least_bytes_(least_bytes) {
+    for (const auto& queue : queues)
+        before_.push_back(queue->statistics());
+}
+
+std::vector<double> RatesSeen::operator()() {
+    std::vector<nvme::IoStatistics> now;
+    std::vector<double> rates;
+    for (std::size_t drive = 0; drive < queues_->size(); ++drive) {
+        now.push_back((*queues_)[drive]->statistics());
+        const auto& before = before_[drive];
+        const auto moved = now.back().read_bytes - before.read_bytes + now.back().written_bytes -
+                           before.written_bytes;
+        if (moved < least_bytes_)
+            return {};
+        rates.push_back(seen_bytes_per_s(before, now.back()));
+    }
+    before_ = std::move(now);
+    return rates;
+}
+
+OpenDrives open_drives(const DriveQueues& queues, std::vector<nvme::DirectFile> files,
+                       ExtentMap map) {
+    OpenDrives open{{}, std::move(map)};
+    bool fresh = true;
+    for (std::size_t drive = 0; drive < files.size(); ++drive) {
+        fresh = fresh && files[drive].size_bytes() == 0;
+        open.files.push_back({queues[drive].get(), std::move(files[drive])});
+    }
+    std::vector<double> rates(open.files.size(), 1.0);
+    open.map.assign(rates);
+    if (fresh && rates.size() > 1 && open.map.file_bytes(0) >= least_tried_share_bytes)
+        open.map.assign(try_writes(open.files));
+    // What is there has its room, and may have been divided otherwise: the commit table knows.
+    if (fresh || open.files.size() == 1) {
+        for (std::size_t drive = 0; drive < open.files.size(); ++drive)
+            open.files[drive].file.preallocate(open.map.file_bytes(drive));
+    }
+    return open;
+}
+
+std::vector<DriveStatistics> drive_statistics(const DriveQueues& queues,
+                                              std::span<const std::filesystem::path> folders,
+                                              std::span<const std::uint64_t> shares) {
+    std::vector<DriveStatistics> all;
+    const auto whole = std::accumulate(shares.begin(), shares.end(), std::uint64_t{0});
+    for (std::size_t drive = 0; drive < folders.size(); ++drive) {
+        const auto io = queues[drive]->statistics();
+        all.push_back({.folder = folders[drive],
+                       .read_bytes = io.read_bytes,
+                       .written_bytes = io.written_bytes,
+                       .read_busy_s = io.read_busy_s,
+                       .write_busy_s = io.write_busy_s,
+                       .share = whole == 0 ? 1.0
+                                           : static_cast<double>(shares[drive]) /
+                                                 static_cast<double>(whole)});
+    }
+    return all;
+}
+
+}  // namespace spillway::offload::detail
