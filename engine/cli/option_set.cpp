@@ -45,19 +45,6 @@ double parse_number(const std::string& text) {
     return value;
 }
 
-std::vector<std::string> split_list(const std::string& joined) {
-    std::vector<std::string> items;
-    std::size_t begin = 0;
-    while (begin <= joined.size()) {
-        const auto end = std::min(joined.find(',', begin), joined.size());
-        if (end == begin)
-            throw std::invalid_argument("\"" + joined + "\" has an empty item");
-        items.push_back(joined.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return items;
-}
-
 template <typename Words>
 std::string join_words(const Words& words, std::string_view separator) {
     std::string joined;
@@ -154,7 +141,7 @@ void OptionSet::add(OptionSpec spec, std::vector<std::string>& into) {
     if (spec.default_text.empty())
         spec.default_text = join_words(into, ",");
     spec.kind = JsonKind::list;
-    spec.set = [&into](const std::string& text) { into = split_list(text); };
+    spec.set = [&into](const std::string& text) { into = parse_list(text); };
     add(std::move(spec));
 }
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/cli/units.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
@@ -92,6 +93,18 @@ std::uint64_t parse_size_bytes(std::string_view text) {
         throw std::invalid_argument(
             fmt::format("\"{}\" is no size: accepted are {}", text, cuda::byte_count_forms));
     return *bytes;
+}
+
+std::vector<std::string> parse_list(const std::string& text) {
+    std::vector<std::string> items;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const auto end = std::min(text.find(',', begin), text.size());
+        if (end == begin)
+            throw std::invalid_argument(fmt::format("\"{}\" has an empty item", text));
+        items.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return items;
 }
 
 }  // namespace spillway::engine

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace spillway::engine {
 
@@ -15,5 +17,8 @@ namespace spillway::engine {
 /// "8GiB", "64MB", "1.5GiB", "4096" in bytes. Throws std::invalid_argument that names the text and
 /// what is accepted.
 [[nodiscard]] std::uint64_t parse_size_bytes(std::string_view text);
+
+/// The items between commas. Throws std::invalid_argument if one is empty.
+[[nodiscard]] std::vector<std::string> parse_list(const std::string& text);
 
 }  // namespace spillway::engine

@@ -48,18 +48,6 @@ Number parse_number(const std::string& text) {
     return value;
 }
 
-std::vector<std::string> parse_list(const std::string& text) {
-    std::vector<std::string> items;
-    for (std::size_t begin = 0; begin <= text.size();) {
-        const auto end = std::min(text.find(',', begin), text.size());
-        if (end == begin)
-            throw std::invalid_argument(fmt::format("\"{}\" has an empty item", text));
-        items.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return items;
-}
-
 /// What all kinds of field begin with.
 struct Label {
     std::string name;

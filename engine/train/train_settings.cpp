@@ -161,13 +161,10 @@ CommitInterval parse_commit_interval(const std::string& text) {
 }
 
 std::vector<std::filesystem::path> nvme_folders(const std::string& nvme) {
-    std::vector<std::filesystem::path> folders;
-    for (std::size_t begin = 0; begin < nvme.size();) {
-        const auto end = std::min(nvme.find(',', begin), nvme.size());
-        folders.emplace_back(nvme.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return folders;
+    if (nvme.empty())
+        return {};
+    const auto folders = parse_list(nvme);
+    return {folders.begin(), folders.end()};
 }
 
 std::uint64_t tokens_per_step(const TrainSettings& settings) noexcept {
