@@ -66,7 +66,7 @@ class CheckpointedOptimizer(Optimizer):
         if view is not None:
             view._detach()
             self._state_view = no_view
-        let_go(self._handed_out)
+        let_go(self._handed_out, *self._handed_out)
         self._extras, self._stash = {}, {}
         if engine is not None:
             for slot in engine.slots.values():

@@ -83,6 +83,7 @@ class Engine:
         self.layouts = layouts
         self._start = start  # what a plane holds before its tensor's first update
         self.slots = {member.parameter: self._slot(number, member) for number, member in enumerate(members)}
+        self._cleared: dict[int, Slot] = {}  # by number: those that may have stale planes
         self._hypers = [family.with_planes(hyper, names) for hyper, names in zip(hypers, layouts, strict=True)]
         self._pid = os.getpid()
         listed = [(slot.name, tensors.in_memory_order(slot.parameter), slot.group) for slot in self.slots.values()]
@@ -268,13 +269,15 @@ class Engine:
         """As if the tensor had never been updated. What was handed out of its planes stays as it is until they are
         used again."""
         slot.stale = set(range(len(self.layouts[slot.group])))
+        self._cleared[slot.number] = slot
         self.native.set_steps(slot.number, 0)
         slot.started = False
         self._forget_residue(slot)
 
     def clear_stale(self) -> None:
         """Before an update."""
-        for slot in self.slots.values():
+        while self._cleared:
+            _, slot = self._cleared.popitem()
             for plane in list(slot.stale):
                 self._clear_stale(slot, plane)
 

@@ -96,9 +96,9 @@ class ParameterState(MutableMapping[str, Any]):
 HandedOut = WeakValueDictionary[Any, ParameterState]
 
 
-def let_go(handed_out: HandedOut) -> None:
-    """What was handed out keeps the values that it shows."""
-    for parameter in list(handed_out):
+def let_go(handed_out: HandedOut, *parameters: Any) -> None:
+    """What was handed out for these keeps the values that it shows."""
+    for parameter in parameters:
         state = handed_out.pop(parameter, None)
         if state is not None:
             state._detach()
@@ -113,15 +113,9 @@ class OptimizerState(MutableMapping[Any, ParameterState]):
 
     def _detach(self) -> None:
         """From now on this keeps the values of now, whatever becomes of the optimizer's."""
-        let_go(self._handed_out)
+        let_go(self._handed_out, *self._handed_out)
         self._holder = _Detached({parameter: _copied(self._holder, parameter) for parameter in self})
         self._handed_out = WeakValueDictionary()
-
-    def _let_go(self, parameter: Any) -> None:
-        """What was handed out for it keeps its values."""
-        handed_out = self._handed_out.pop(parameter, None)
-        if handed_out is not None:
-            handed_out._detach()
 
     def __getitem__(self, parameter: Any) -> ParameterState:
         found = self._handed_out.get(parameter)
@@ -134,7 +128,7 @@ class OptimizerState(MutableMapping[Any, ParameterState]):
         if values is self._handed_out.get(parameter):
             return
         given = dict(values)  # read first: they may be this parameter's own
-        self._let_go(parameter)
+        let_go(self._handed_out, parameter)
         for key in self._holder._state_keys(parameter):
             # A part that goes may have taken others with it.
             if key not in given and key in self._holder._state_keys(parameter):
@@ -145,7 +139,7 @@ class OptimizerState(MutableMapping[Any, ParameterState]):
     def __delitem__(self, parameter: Any) -> None:
         if parameter not in self:
             raise KeyError(parameter)
-        self._let_go(parameter)
+        let_go(self._handed_out, parameter)
         self._holder._state_clear(parameter)
 
     def clear(self) -> None:
