@@ -56,18 +56,12 @@ std::optional<Manifest> manifest_or_draft(const fs::path& state_folder) {
     }
 }
 
-std::vector<fs::path> extents_of(const Manifest& manifest) {
-    std::vector<fs::path> folders{manifest.extents_folder};
-    folders.insert(folders.end(), manifest.more_extents.begin(), manifest.more_extents.end());
-    return folders;
-}
-
 bool has_committed(const fs::path& state_folder, const std::optional<Manifest>& manifest) {
     if (!detail::never_committed(state_folder))
         return true;
     if (!manifest)
         return false;
-    return std::ranges::any_of(extents_of(*manifest), [&](const fs::path& folder) {
+    return std::ranges::any_of(manifest->all_extents(), [&](const fs::path& folder) {
         const auto note = read_note(folder);
         return note && note->run == manifest->run && note->sequence != 0;
     });
@@ -109,7 +103,7 @@ std::optional<std::string> judge_owner(const ExtentsNote& note, const fs::path& 
     if (manifest->run != note.run)
         return fmt::format("{} belongs to another run now (last commit: number {})",
                            note.out.string(), note.sequence);
-    const auto all = extents_of(*manifest);
+    const auto all = manifest->all_extents();
     if (std::ranges::find(all, extents) == all.end() || has_committed(state, manifest))
         return std::nullopt;
     return fmt::format("its run in {} never committed", note.out.string());
@@ -166,7 +160,7 @@ void add_state_leftovers(const fs::path& folder, std::vector<Leftover>& found) {
     const auto draft = folder / detail::manifest_draft_name;
     if (found.size() != before) {
         if (const auto manifest = manifest_or_draft(folder)) {
-            for (const auto& extents : extents_of(*manifest))
+            for (const auto& extents : manifest->all_extents())
                 if (is_extents_folder(extents))
                     add_if_leftover(extents, found);
         }
@@ -225,7 +219,7 @@ void remove_uncommitted_run(const fs::path& state_folder) {
             fmt::format("{} holds a run that has committed; it is not removed. Resume it, give "
                         "another folder, or remove it by hand",
                         state_folder.string()));
-    for (const auto& extents : manifest ? extents_of(*manifest) : std::vector<fs::path>{}) {
+    for (const auto& extents : manifest ? manifest->all_extents() : std::vector<fs::path>{}) {
         if (!is_extents_folder(extents) || !detail::is_plain_folder(extents))
             continue;
         const FolderLock extents_lock(extents, LockMode::exclusive);
@@ -240,9 +234,7 @@ void StateFolder::start_over(const fs::path& out, const fs::path& nvme,
                              const std::vector<fs::path>& more_nvme) {
     const auto absolute_out = detail::absolute_path(out);
     const auto state_folder = absolute_out / folder_name;
-    auto drives = detail::check_further_drives(nvme, more_nvme);
-    if (!nvme.empty())
-        drives.push_back(detail::check_nvme(nvme));
+    const auto drives = detail::check_drives(nvme, more_nvme);
     if (detail::is_plain_folder(state_folder))
         remove_uncommitted_run(state_folder);
     for (const auto& drive : drives)

@@ -26,9 +26,6 @@ namespace {
 
 using detail::StallCause;
 
-/// Less says little about a drive.
-constexpr std::uint64_t least_seen_bytes = std::uint64_t{32} << 20;
-
 std::unique_ptr<nvme::IoBackend> backend_for(const OffloadOptions& options) {
     return options.backend_factory ? options.backend_factory(options.io_depth)
                                    : nvme::make_backend(options.io_backend, options.io_depth);
@@ -217,8 +214,7 @@ class OffloadEngine::Impl {
                 order_,
                 options_.durability,
                 plan_.planes,
-                options_.drive_rates ? options_.drive_rates
-                                     : detail::RatesSeen(queues_, least_seen_bytes)};
+                options_.drive_rates ? options_.drive_rates : detail::RatesSeen(queues_)};
     }
     /// Of what each drive holds; any one number with one drive.
     [[nodiscard]] std::vector<double> shares() const {
@@ -236,7 +232,7 @@ class OffloadEngine::Impl {
         ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles(), plan_.planes) +
                                     log_.buffer_bytes() + table_capacity_bytes(shape()) +
                                     static_cast<std::size_t>(order_.tiles()) * 24 +
-                                    shape().places * 9);
+                                    detail::extent_map_bytes(shape().places));
     }
     detail::BootstrapContext bootstrap() {
         return {store_, planes_, plan_, *threads_, work_.bytes()};

@@ -212,7 +212,8 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
                             detail::region_tiles_for(tiles_, request_.drives))};
     items.push_back({"tables", 2 * detail::tile_store_bytes(tiles_, plan_.planes) +
                                    arena_bytes(table_capacity_bytes(shape) + 4096) +
-                                   table_capacity_bytes(shape) + tiles * 24 + shape.places * 9});
+                                   table_capacity_bytes(shape) + tiles * 24 +
+                                   detail::extent_map_bytes(shape.places)});
     return items;
 }
 

@@ -37,12 +37,6 @@ struct Extents {
     ExtentsNote note;
 };
 
-std::vector<fs::path> folders_of(const Manifest& manifest) {
-    std::vector<fs::path> folders{manifest.extents_folder};
-    folders.insert(folders.end(), manifest.more_extents.begin(), manifest.more_extents.end());
-    return folders;
-}
-
 fs::path file_of(const fs::path& folder, std::size_t drive) {
     return folder / fmt::format("extents.{}", drive);
 }
@@ -125,6 +119,12 @@ void make_new_folder(const fs::path& folder) {
 
 }  // namespace
 
+std::vector<fs::path> Manifest::all_extents() const {
+    std::vector<fs::path> folders{extents_folder};
+    folders.insert(folders.end(), more_extents.begin(), more_extents.end());
+    return folders;
+}
+
 class StateFolder::Impl {
   public:
     Manifest manifest;
@@ -152,11 +152,14 @@ StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
                       .region_tiles = 0,
                       .durability = std::move(durability),
                       .client_settings = detail::normalised_settings(client_settings)};
-    manifest.extents_folder = nvme.empty()
-                                  ? folder / detail::inner_extents_name
-                                  : detail::check_nvme(nvme) / extents_name / manifest.run.text();
-    for (const auto& further : detail::check_further_drives(nvme, more_nvme))
-        manifest.more_extents.push_back(further / extents_name / manifest.run.text());
+    manifest.extents_folder = folder / detail::inner_extents_name;
+    auto places = detail::check_drives(nvme, more_nvme);
+    for (auto& place : places)
+        place = place / extents_name / manifest.run.text();
+    if (!places.empty()) {
+        manifest.extents_folder = places.front();
+        manifest.more_extents.assign(places.begin() + 1, places.end());
+    }
     manifest.region_tiles = detail::region_tiles_for(tiles, 1 + more_nvme.size());
     const auto text = detail::manifest_text(manifest, folder);
     const auto draft_path = folder / detail::manifest_draft_name;
@@ -164,12 +167,12 @@ StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
     make_new_folder(folder);
     std::optional<FolderLock> state_lock;  // both outlive the draft, so that it is removed locked
     std::vector<Extents> extents;
-    Draft draft(folder, folders_of(manifest));
+    Draft draft(folder, manifest.all_extents());
     write_pid(state_lock.emplace(folder, LockMode::exclusive));
     detail::write_file(draft_path, text);
     nvme::sync_folder(folder);
     const ExtentsNote note{manifest.run, 0, ::getpid(), fresh_out};
-    for (const auto& place : folders_of(manifest)) {
+    for (const auto& place : manifest.all_extents()) {
         make_new_folder(place);
         extents.push_back(
             {file_of(place, extents.size()), FolderLock(place, LockMode::exclusive), note});
@@ -191,7 +194,7 @@ StateFolder StateFolder::open(const fs::path& out, LockMode mode) {
     FolderLock state_lock(folder, mode);
     auto manifest = detail::read_manifest(folder, detail::manifest_name);
     std::vector<Extents> extents;
-    for (const auto& place : folders_of(manifest)) {
+    for (const auto& place : manifest.all_extents()) {
         auto lock = lock_extents(manifest, place, mode);
         auto note = read_note(lock, manifest, place);
         extents.push_back({file_of(place, extents.size()), std::move(lock), std::move(note)});
@@ -217,7 +220,7 @@ StateFolder StateFolder::open(const fs::path& out, LockMode mode) {
 
 void StateFolder::check_drives(const std::vector<fs::path>& nvme) const {
     std::vector<fs::path> needed;
-    for (const auto& place : folders_of(impl_->manifest))
+    for (const auto& place : impl_->manifest.all_extents())
         needed.push_back(place.parent_path().parent_path());
     std::vector<fs::path> given;
     for (const auto& folder : nvme)
@@ -269,7 +272,7 @@ fs::path StateFolder::extents_file() const {
     return impl_->extents.front().file;
 }
 std::vector<fs::path> StateFolder::extents_folders() const {
-    return folders_of(impl_->manifest);
+    return impl_->manifest.all_extents();
 }
 std::vector<nvme::DirectFile> StateFolder::open_extents(nvme::OpenMode mode) const {
     std::vector<nvme::DirectFile> files;

@@ -30,6 +30,9 @@ struct Manifest {
     std::string durability;  ///< "on" or "off"
     std::string
         client_settings;  ///< JSON object text: the client's run settings (opaque to this layer)
+
+    /// Of all drives, by number.
+    [[nodiscard]] std::vector<std::filesystem::path> all_extents() const;
 };
 
 enum class LockMode { exclusive, shared_read };

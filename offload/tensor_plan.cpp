@@ -110,7 +110,8 @@ class TensorPlanner {
             tiles_, static_cast<std::uint32_t>(types_.size()), plan_.stored,
             detail::place_count(tiles_, durability(),
                                 detail::region_tiles_for(tiles_, request_.drives))};
-        const auto store = 2 * detail::tile_store_bytes(tiles_, plan_.stored) + shape.places * 9 +
+        const auto store = 2 * detail::tile_store_bytes(tiles_, plan_.stored) +
+                           detail::extent_map_bytes(shape.places) +
                            static_cast<std::size_t>(tiles_) * 16;
         return request_.commits == Commits::never
                    ? store

@@ -15,6 +15,8 @@ constexpr std::size_t largest_io_operation_bytes = std::size_t{1} << 20;
 constexpr std::size_t tried_bytes = std::size_t{16} << 20;
 /// A share below which a first trial would cost more than it brings.
 constexpr std::uint64_t least_tried_share_bytes = std::uint64_t{256} << 20;
+/// Less says little about a drive.
+constexpr std::uint64_t least_seen_bytes = std::uint64_t{32} << 20;
 
 /// What each drive writes in a second, all at once, as they will be used.
 std::vector<double> try_writes(std::vector<DriveFile>& drives) {
@@ -74,8 +76,7 @@ double seen_bytes_per_s(const nvme::IoStatistics& since, const nvme::IoStatistic
     return moved / std::max(busy_s, 1e-6);
 }
 
-RatesSeen::RatesSeen(const DriveQueues& queues, std::uint64_t least_bytes)
-    : queues_(&queues), least_bytes_(least_bytes) {
+RatesSeen::RatesSeen(const DriveQueues& queues) : queues_(&queues) {
     for (const auto& queue : queues)
         before_.push_back(queue->statistics());
 }
@@ -88,7 +89,7 @@ std::vector<double> RatesSeen::operator()() {
         const auto& before = before_[drive];
         const auto moved = now.back().read_bytes - before.read_bytes + now.back().written_bytes -
                            before.written_bytes;
-        if (moved < least_bytes_)
+        if (moved < least_seen_bytes)
             return {};
         rates.push_back(seen_bytes_per_s(before, now.back()));
     }

@@ -34,13 +34,12 @@ using DriveQueues = std::vector<std::unique_ptr<nvme::IoQueue>>;
 /// queues must outlive it.
 class RatesSeen {
   public:
-    RatesSeen(const DriveQueues& queues, std::uint64_t least_bytes);
-    /// Empty: some drive has moved less than `least_bytes` since then.
+    explicit RatesSeen(const DriveQueues& queues);
+    /// Empty: some drive has moved too little since then.
     [[nodiscard]] std::vector<double> operator()();
 
   private:
     const DriveQueues* queues_;
-    std::uint64_t least_bytes_;
     std::vector<nvme::IoStatistics> before_;
 };
 

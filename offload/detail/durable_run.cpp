@@ -53,7 +53,9 @@ StateFolder open_or_create(const DurableRun::Request& request) {
 }  // namespace
 
 DurableRun::DurableRun(const DriveQueues& queues, Request request)
-    : queues_(queues), request_(std::move(request)) {
+    : queues_(queues),
+      request_(std::move(request)),
+      tiles_(ElementOrder(request_.tensors).tiles()) {
     open();
     if (recovered_ || !std::filesystem::exists(folder_->extents_file()))
         return;
@@ -65,10 +67,9 @@ DurableRun::DurableRun(const DriveQueues& queues, Request request)
 
 void DurableRun::open() {
     folder_.emplace(open_or_create(request_));
-    const auto tiles = ElementOrder(request_.tensors).tiles();
     const CommitTableShape shape{
-        tiles, static_cast<std::uint32_t>(request_.tensors.size()), request_.stored,
-        place_count(tiles, Durability::on, folder_->manifest().region_tiles)};
+        tiles_, static_cast<std::uint32_t>(request_.tensors.size()), request_.stored,
+        place_count(tiles_, Durability::on, folder_->manifest().region_tiles)};
     log_.emplace(*queues_.front(), folder_->folder(), folder_->manifest().run, shape,
                  CommitLog::start_for(folder_->folder()));
     recovered_ = log_->recover();
@@ -77,9 +78,9 @@ void DurableRun::open() {
 }
 
 OpenDrives DurableRun::open_extents() const {
-    return open_drives(queues_, folder_->open_extents(nvme::OpenMode::create_or_open),
-                       ExtentMap(ElementOrder(request_.tensors).tiles(), Durability::on,
-                                 request_.stored, folder_->manifest().region_tiles));
+    return open_drives(
+        queues_, folder_->open_extents(nvme::OpenMode::create_or_open),
+        ExtentMap(tiles_, Durability::on, request_.stored, folder_->manifest().region_tiles));
 }
 
 }  // namespace spillway::offload::detail

@@ -45,6 +45,7 @@ class DurableRun {
 
     const DriveQueues& queues_;
     Request request_;
+    std::uint64_t tiles_;
     std::optional<StateFolder> folder_;
     std::optional<CommitLog> log_;
     std::optional<CommitLog::Recovered> recovered_;

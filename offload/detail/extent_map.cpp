@@ -57,6 +57,11 @@ std::uint64_t place_count(std::uint64_t tiles, Durability durability,
     return (tiles + region_tiles - 1) / region_tiles * (durability == Durability::on ? 2 : 1);
 }
 
+std::uint64_t extent_map_bytes(std::uint64_t places) noexcept {
+    return places *
+           (sizeof(std::uint64_t) + sizeof(std::uint8_t));  // the place, and its slot's use
+}
+
 std::vector<std::size_t> divide(std::uint64_t count, std::span<const double> rates) {
     const auto sum = std::accumulate(rates.begin(), rates.end(), 0.0);
     std::vector<double> due(rates.size(), 0);

@@ -45,6 +45,9 @@ class ExtentLayout {
 [[nodiscard]] std::uint64_t place_count(std::uint64_t tiles, Durability durability,
                                         std::uint64_t region_tiles) noexcept;
 
+/// What the tables of an ExtentMap take in host memory.
+[[nodiscard]] std::uint64_t extent_map_bytes(std::uint64_t places) noexcept;
+
 /// `count` things over drives in proportion to `rates` (all above 0), as evenly mixed as can be:
 /// any run of neighbours holds each drive's share. Returns the drive of each.
 [[nodiscard]] std::vector<std::size_t> divide(std::uint64_t count, std::span<const double> rates);

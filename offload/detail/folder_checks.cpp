@@ -100,21 +100,18 @@ fs::path check_nvme(const fs::path& nvme) {
     return fs::canonical(path);
 }
 
-std::vector<fs::path> check_further_drives(const fs::path& first,
-                                           const std::vector<fs::path>& further) {
+std::vector<fs::path> check_drives(const fs::path& first, const std::vector<fs::path>& further) {
     std::vector<fs::path> all;
-    if (further.empty())
-        return all;
-    all.push_back(check_nvme(first));
+    if (!first.empty() || !further.empty())
+        all.push_back(check_nvme(first));
     for (const auto& folder : further) {
         auto path = check_nvme(folder);
-        if (std::find(all.begin(), all.end(), path) != all.end())
+        if (std::ranges::find(all, path) != all.end())
             throw FolderRefused(
                 fmt::format("the --nvme folder {} is given twice; name each drive's folder once",
                             path.string()));
         all.push_back(std::move(path));
     }
-    all.erase(all.begin());
     return all;
 }
 

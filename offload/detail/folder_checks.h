@@ -19,10 +19,10 @@ namespace spillway::offload::detail {
 /// `nvme` with links resolved: an existing writable folder.
 [[nodiscard]] std::filesystem::path check_nvme(const std::filesystem::path& nvme);
 
-/// Further drives beside `first`, with links resolved: existing writable folders, all different, of
-/// which none may be given without a first one. Two folders on one file system are allowed: they
-/// share what it gives.
-[[nodiscard]] std::vector<std::filesystem::path> check_further_drives(
+/// `first`, if there is one, and the further drives, with links resolved: existing writable
+/// folders, all different, of which none may be given without a first one. Two folders on one file
+/// system are allowed: they share what it gives.
+[[nodiscard]] std::vector<std::filesystem::path> check_drives(
     const std::filesystem::path& first, const std::vector<std::filesystem::path>& further);
 
 }  // namespace spillway::offload::detail

@@ -18,9 +18,6 @@
 namespace spillway::offload::detail {
 namespace {
 
-/// Less says little about a drive.
-constexpr std::uint64_t least_seen_bytes = std::uint64_t{32} << 20;
-
 /// Before anything is made. The extents of a run that is there have their room already.
 void check_disk(const TensorOptimizerOptions& options, std::uint64_t needed_bytes) {
     if (needed_bytes == 0 || (!options.out.empty() && StateFolder::holds_run(options.out)))
@@ -33,9 +30,10 @@ void check_disk(const TensorOptimizerOptions& options, std::uint64_t needed_byte
 TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& parameters,
                      const std::vector<cpu_optim::HyperParameters>& groups,
                      TensorOptimizerOptions& options) {
-    if (!options.nvme.empty())
-        options.nvme = check_nvme(options.nvme);
-    options.more_nvme = check_further_drives(options.nvme, options.more_nvme);
+    if (const auto drives = check_drives(options.nvme, options.more_nvme); !drives.empty()) {
+        options.nvme = drives.front();
+        options.more_nvme.assign(drives.begin() + 1, drives.end());
+    }
     if (options.threads == 0)
         throw std::invalid_argument("threads is 0 and must be at least 1");
     const auto types = types_of(parameters);
@@ -177,7 +175,7 @@ void TensorEngine::open_store() {
                   2 * tile_store_bytes(order_.tiles(), plan_.stored) +
                       static_cast<std::size_t>(order_.tiles()) * 16 +
                       (run_ ? run_->log().buffer_bytes() + table_capacity_bytes(shape()) : 0) +
-                      shape().places * 9);
+                      extent_map_bytes(shape().places));
     if (!must_recover_)
         store_->assume_zeros();
 }
@@ -200,7 +198,7 @@ std::vector<std::filesystem::path> TensorEngine::folders() const {
 }
 
 DriveRatesSeen TensorEngine::drive_rates() const {
-    return options_.drive_rates ? options_.drive_rates : RatesSeen(queues_, least_seen_bytes);
+    return options_.drive_rates ? options_.drive_rates : RatesSeen(queues_);
 }
 
 void TensorEngine::open_durable_store() {

@@ -36,9 +36,9 @@ Json settings_of(const offload::Manifest& manifest) {
 }
 
 std::string extents_of(const offload::Manifest& manifest) {
-    auto text = manifest.extents_folder.string();
-    for (const auto& folder : manifest.more_extents)
-        text += ", " + folder.string();
+    std::string text;
+    for (const auto& folder : manifest.all_extents())
+        text += (text.empty() ? "" : ", ") + folder.string();
     return text;
 }
 
