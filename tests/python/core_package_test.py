@@ -14,8 +14,9 @@ from core_support import ROOT, Case, python, spillway
 # What others build upon: a change here is a change for them.
 SIGNATURES = {
     "TensorOptimizer.__init__": "self, parameters, optimizer, groups, *, host_bytes, nvme='', out='', chunk_bytes=0, "
-                                "threads=0, isa='auto', io_backend='auto', client_settings='{}'",
-    "TensorOptimizer.check_room": "parameters, optimizer, groups, *, host_bytes, nvme='', out='', chunk_bytes=0",
+                                "threads=0, isa='auto', io_backend='auto', client_settings='{}', more_nvme=()",
+    "TensorOptimizer.check_room": "parameters, optimizer, groups, *, host_bytes, nvme='', out='', chunk_bytes=0, "
+                                  "more_nvme=()",
     "TensorOptimizer.state_planes": "self",
     "TensorOptimizer.io_backend": "self",
     "TensorOptimizer.set_group": "self, group, hyper",
