@@ -22,6 +22,17 @@ def resident_bytes(kind):
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(kind))
 
 
+def files_mapped_from(folder):
+    with open("/proc/self/maps") as maps:
+        return {line.split(maxsplit=5)[5] for line in maps if os.path.abspath(folder) in line}
+
+
+def files_open_in(folder):
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    return {os.readlink(link) for link in links if os.path.islink(link)
+            and os.path.abspath(folder) in os.readlink(link)}
+
+
 class WithTorch(unittest.TestCase):
     def test_a_checkpoint_of_torch_goes_on_here(self):
         for name, arguments in CASES:
@@ -223,10 +234,11 @@ class OnADrive(unittest.TestCase):
             del state, table, optimizer
             gc.collect()
             self.assertTrue(torch.equal(kept, expected))  # a map outlives steps, the rest and the optimizer
-            free = os.statvfs(folder).f_bavail
+            self.assertEqual(len(files_mapped_from(folder)), 1)
             del kept
             gc.collect()
-            self.assertGreaterEqual(os.statvfs(folder).f_bavail, free)
+            self.assertEqual(files_mapped_from(folder), set())  # nor is one open, so the kernel has freed it
+            self.assertEqual(files_open_in(folder), set())
 
     def test_a_full_drive_is_an_error_and_the_optimizer_goes_on(self):
         import resource
