@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "nvme/completion_signal.h"
 #include "nvme/io_backend.h"
 #include "nvme/io_request.h"
 
@@ -91,6 +92,8 @@ class IoQueue {
         double deadline_s = 0;
         /// Runs on a thread of the queue; must not throw, nor destroy the queue or wait for it.
         std::function<void(std::span<const PendingIo>)> on_overdue = {};
+        /// Notified after each request that ends on a thread of the queue; must outlive it.
+        CompletionSignal* ended = nullptr;
     };
 
     IoQueue(std::unique_ptr<IoBackend> backend, Options options);

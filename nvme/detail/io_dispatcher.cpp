@@ -71,6 +71,7 @@ IoDispatcher::IoDispatcher(std::unique_ptr<IoBackend> backend, IoQueue::Options 
       backend_(std::move(backend)),
       backend_name_(backend_->name()),
       notes_(backend_->use_fixed(options.fixed)),
+      ended_(options.ended),
       lanes_(options.read_depth, options.write_depth) {
     const std::size_t depth = std::min(options.depth, backend_->depth());
     operations_.resize(depth);
@@ -317,6 +318,8 @@ void IoDispatcher::retire(std::uint32_t slot) {
 void IoDispatcher::finish(RequestState& request) {
     open_.remove(request);
     request.finish();
+    if (ended_ != nullptr)
+        ended_->notify();
 }
 
 void IoDispatcher::break_down(const std::system_error& error) noexcept {

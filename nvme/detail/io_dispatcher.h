@@ -75,6 +75,7 @@ class IoDispatcher {
     std::unique_ptr<IoBackend> backend_;
     const std::string backend_name_;
     const std::vector<std::string> notes_;
+    CompletionSignal* const ended_;  ///< null: nobody asks
     IoMeter meter_;
     OpenRequests open_;
     std::unique_ptr<IoWatchdog> watchdog_;  ///< empty without a deadline
