@@ -2,11 +2,13 @@
 # SPDX-FileCopyrightText: The Spillway authors
 """How a run spreads over two drives of different speed, and what they give together.
 
-    several_drives.py [FAST_MB_PER_S SLOW_MB_PER_S]       default 120 and 40; needs root; exit code 77: not here
+    several_drives.py [FAST_MB_PER_S SLOW_MB_PER_S]       default 200 and 80; needs root; exit code 77: not here
 
 Two loop disks are throttled by the kernel (cgroup v1, blkio), reads and writes alike. A training run keeps its state on
-them. Printed for each drive: its share of the state, the rate it was allowed, the rate it gave while it was busy; and the
-bytes that both read and wrote while the update ran, beside the sum of what is allowed.
+them; then `inspect` reads all of it. Prints one JSON object: for each drive its share of the state and what it was
+allowed; the bytes that `inspect` checked in a second, and that the run's updates read in a second, each as a part of
+what both drives together are allowed. An update also writes as much as it reads, and begins and ends with pieces that
+only one drive moves, so its part grows with the state.
 """
 import contextlib
 import json
@@ -65,21 +67,25 @@ def throttled(limits):
         group.rmdir()
 
 
-def train(nvme, top, procs):
+def run(procs, *arguments):
+    """The program inside the cgroup; its JSON."""
     program = os.environ.get("SPILLWAY", str(ROOT / "build" / "release" / "spillway"))
-    command = [program, "train", "--model", "gpt2:6x512x8", "--data", str(ROOT / "engine" / "data" / "kjv.txt"),
-               "--batch", "1", "--seq", "32", "--context", "32", "--eval-sequences", "0", "--probe", "off",
-               "--host-mem", "160MiB", "--steps", "12", "--commit-every", "2", "--nvme", nvme, "--out", str(top / "run"),
-               "--json", "-"]
-    process = subprocess.Popen(["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(procs), *command], stdout=subprocess.PIPE)
-    out, _ = process.communicate()
-    if process.returncode != 0:
-        sys.exit(f"the run ended with {process.returncode}")
-    return json.loads(out)
+    command = ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(procs), program, *map(str, arguments), "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{arguments[0]} ended with {done.returncode}: {done.stderr.strip()[-400:]}")
+    return json.loads(done.stdout)
+
+
+def train(nvme, top, procs):
+    """Enough steps for the shares to settle; all weights and gradients in RAM, all state on the drives."""
+    return run(procs, "train", "--model", "gpt2:8x640x10", "--data", ROOT / "engine" / "data" / "kjv.txt", "--batch", "1",
+               "--seq", "32", "--context", "32", "--eval-sequences", "0", "--probe", "off", "--host-mem", "600MiB",
+               "--chunk-size", "1MiB", "--steps", "20", "--commit-every", "2", "--nvme", nvme, "--out", top / "run")
 
 
 def main():
-    allowed = [int(float(text) * 1e6) for text in sys.argv[1:3]] or [120_000_000, 40_000_000]
+    allowed = [int(float(text) * 1e6) for text in sys.argv[1:3]] or [200_000_000, 80_000_000]
     if os.geteuid() != 0:
         skip("loop devices and cgroups need root")
     if not (BLKIO / "blkio.throttle.read_bps_device").exists() and not (BLKIO / "cgroup.procs").exists():
@@ -92,17 +98,16 @@ def main():
         except (subprocess.CalledProcessError, OSError) as error:
             skip(f"no throttled loop disks here: {error}")
         result = train(",".join(str(mount) for mount, _ in disks), top, procs)
-    for drive, rate in zip(result["drives"], allowed):
-        print(f"{drive['extents'].split('/')[-3]}: {100 * drive['share']:.0f} % of the state, read at "
-              f"{drive['read_bytes_per_s'] / 1e6:.0f} and written at {drive['write_bytes_per_s'] / 1e6:.0f} MB/s of "
-              f"{rate / 1e6:.0f} MB/s allowed")
-    read = sum(drive["read_bytes_per_s"] for drive in result["drives"])
-    update_s = result["phase_s"]["optimizer"]
-    read_alone = result["bytes"]["nvme_read"] / update_s
-    print(f"{result['moved_regions']} copies of regions moved; fast share by rate would be "
-          f"{100 * allowed[0] / sum(allowed):.0f} %")
-    print(f"read while busy: {read / sum(allowed):.2f} of the sum allowed; read per second of update: "
-          f"{read_alone / sum(allowed):.2f} of the sum")
+        checked = run(procs, "inspect", top / "run")
+    print(json.dumps({
+        "allowed_bytes_per_s": allowed,
+        "drives": [{"share": drive["share"], "share_by_rate": rate / sum(allowed)}
+                   for drive, rate in zip(result["drives"], allowed)],
+        "moved_regions": result["moved_regions"],
+        "inspect_read_attained": checked["bytes_checked"] / checked["verify_s"] / sum(allowed),
+        "update_read_attained": result["bytes"]["nvme_read"] / result["phase_s"]["optimizer"] / sum(allowed),
+        "stall_s": result["stall_s"],
+    }, indent=2))
 
 
 main()

@@ -26,11 +26,6 @@ namespace {
 
 using detail::StallCause;
 
-std::unique_ptr<nvme::IoBackend> backend_for(const OffloadOptions& options) {
-    return options.backend_factory ? options.backend_factory(options.io_depth)
-                                   : nvme::make_backend(options.io_backend, options.io_depth);
-}
-
 std::vector<TileRange> tiles_of_units(const ElementOrder& order, const std::vector<Unit>& units) {
     std::vector<TileRange> tiles;
     for (const auto& unit : units) {
@@ -55,13 +50,11 @@ class OffloadEngine::Impl {
           device_(device),
           compute_(compute),
           ledger_(plan_.host_bytes),
-          queues_(detail::make_drive_queues(
-              folder_.extents_folders().size(), [this] { return backend_for(options_); },
-              options_.io_depth)),
+          queues_(folder_.extents_folders().size(), options_.io),
           store_(open_store()),
           planes_(plan_, order_.tiles(), ledger_),
           board_(monitor_, plan_.chunks),
-          log_(*queues_.front(), folder_.folder(), folder_.manifest().run, shape(),
+          log_(queues_.front(), folder_.folder(), folder_.manifest().run, shape(),
                CommitLog::start_for(folder_.folder())),
           tensor_steps_(order_.tensors().size(), 0) {
         check_folder();
@@ -83,7 +76,7 @@ class OffloadEngine::Impl {
             ledger_);
         pipeline_ = std::make_unique<detail::UpdatePipeline>(
             detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, plan_, order_, spill,
-                                            committer_.get(), update_time_},
+                                            committer_.get(), update_time_, queues_.ended()},
             options_.timing == UpdateTiming::after_norm
                 ? detail::forward_order(plan_)
                 : detail::completion_order(order_, units_, plan_, plan_.gradient_uses),
@@ -195,7 +188,7 @@ class OffloadEngine::Impl {
     [[nodiscard]] OffloadStatistics statistics() const;
     [[nodiscard]] const StateFolder& folder() const noexcept { return folder_; }
     [[nodiscard]] std::string_view io_backend_name() const noexcept {
-        return queues_.front()->backend_name();
+        return queues_.front().backend_name();
     }
 
   private:
@@ -214,7 +207,7 @@ class OffloadEngine::Impl {
                 order_,
                 options_.durability,
                 plan_.planes,
-                options_.drive_rates ? options_.drive_rates : detail::RatesSeen(queues_)};
+                options_.io.drive_rates ? options_.io.drive_rates : detail::RatesSeen(queues_)};
     }
     /// Of what each drive holds; any one number with one drive.
     [[nodiscard]] std::vector<double> shares() const {
@@ -309,7 +302,7 @@ OffloadStatistics OffloadEngine::Impl::statistics() const {
     all.update_busy_s = update_time_.seconds(StallCause::cpu);
     all.update_wall_s = pipeline_->wall_s();
     all.commit_wall_s = committer_->wall_s();
-    const auto io = detail::sum_of(queues_);
+    const auto io = queues_.sum();
     all.nvme_read_bytes = io.read_bytes;
     all.commit_bytes = committer_->commit_bytes();
     all.nvme_written_bytes = io.written_bytes - std::min(io.written_bytes, all.commit_bytes);

@@ -13,10 +13,10 @@
 
 #include "cpu_optim/elementwise.h"
 #include "cuda/device.h"
-#include "nvme/io_backend.h"
 #include "offload/drive_statistics.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
+#include "offload/io_options.h"
 #include "offload/plan.h"
 #include "offload/state_folder.h"
 
@@ -25,12 +25,7 @@ namespace spillway::offload {
 struct OffloadOptions {
     std::size_t threads = 1;  ///< of the update
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
-    nvme::BackendKind io_backend = nvme::BackendKind::automatic;
-    std::size_t io_depth = 32;
-    /// In place of io_backend, given the depth: for tests.
-    std::function<std::unique_ptr<nvme::IoBackend>(std::size_t depth)> backend_factory;
-    /// In place of the rates that drives show, asked after each commit: for tests.
-    std::function<std::vector<double>()> drive_rates;
+    IoOptions io;
     Durability durability = Durability::on;
     UpdateTiming timing = UpdateTiming::after_norm;
 };

@@ -22,7 +22,8 @@ using detail::plane_gap_bytes;
 constexpr std::size_t fp32_tile_bytes = tile_elements * sizeof(float);
 constexpr std::size_t largest_default_chunk_tiles =
     64;  // 4 MiB of fp32: long enough for a drive's full rate
-constexpr std::size_t staged_pipeline_slots = 4;  // read ahead, read, compute, write back
+constexpr std::size_t staged_pipeline_slots =
+    4;  // of each drive: read ahead, read, compute, write back
 constexpr std::size_t staged_weight_buffers = 4;
 constexpr std::size_t pooled_gradient_slots =
     4;  // two chunks open at a unit's edge, one filling, one leaving
@@ -72,9 +73,8 @@ class Planner {
     void finish_host_items(std::size_t whole_kinds);
     void count_traffic();
     [[nodiscard]] std::size_t host_left_bytes() const;
-    /// Each drive beyond the first has chunks of its own under way.
     [[nodiscard]] std::size_t pipeline_slots() const {
-        return staged_pipeline_slots + 2 * (request_.drives - 1);
+        return staged_pipeline_slots * request_.drives;
     }
     /// 0 for a plane that is not kept.
     [[nodiscard]] std::size_t resident_tile_bytes(Resident kind) const {
@@ -333,7 +333,7 @@ void Planner::try_chunk_sizes() {
         // Large chunks only while what passes through takes a small part of the budget.
         for (std::uint64_t chunk_tiles = largest_default_chunk_tiles; chunk_tiles >= 1;
              chunk_tiles /= 2) {
-            const auto passing = chunk_tiles * fp32_tile_bytes * 29;
+            const auto passing = chunk_tiles * fp32_tile_bytes * (19 + 10 * request_.drives);
             if ((passing <= request_.host_bytes / 6 || chunk_tiles == 1) &&
                 try_chunk_tiles(chunk_tiles))
                 return;

@@ -10,8 +10,9 @@
 
 #include "nvme/huge_page_arena.h"
 #include "offload/commit_log.h"
-#include "offload/detail/drive_files.h"
+#include "offload/detail/drive_queues.h"
 #include "offload/detail/master_reader.h"
+#include "offload/detail/state_verifier.h"
 #include "offload/detail/tile_store.h"
 #include "offload/offload_engine.h"
 
@@ -19,7 +20,6 @@ namespace spillway::offload {
 namespace {
 
 constexpr std::size_t tiles_at_once = 32;
-constexpr std::size_t io_depth = 16;
 
 Durability durability_of(const Manifest& manifest) {
     return manifest.durability == "off" ? Durability::off : Durability::on;
@@ -32,9 +32,7 @@ class StateReader::Impl {
     Impl(const std::filesystem::path& out, nvme::BackendKind backend)
         : folder_(StateFolder::open(out, LockMode::shared_read)),
           order_(folder_.manifest().tensors),
-          queues_(detail::make_drive_queues(
-              folder_.extents_folders().size(),
-              [&] { return nvme::make_backend(backend, io_depth); }, io_depth)),
+          queues_(folder_.extents_folders().size(), {.every_drive = {.backend = backend}}),
           commit_(newest_commit()),
           store_(files(),
                  detail::ExtentMap(order_.tiles(), durability_of(folder_.manifest()),
@@ -49,16 +47,7 @@ class StateReader::Impl {
 
     void visit(ElementRange range, const Visitor& visit) { masters_.visit(range, visit); }
 
-    VerifyReport verify() {
-        VerifyReport report;
-        for (const auto plane : folder_.manifest().planes) {
-            for (std::uint64_t tile = 0; tile < order_.tiles(); tile += tiles_at_once)
-                verify_run(plane,
-                           {tile, std::min<std::uint64_t>(order_.tiles(), tile + tiles_at_once)},
-                           report);
-        }
-        return report;
-    }
+    VerifyReport verify() { return detail::verify_store(store_, queues_.ended()); }
 
     [[nodiscard]] const Manifest& manifest() const noexcept { return folder_.manifest(); }
     [[nodiscard]] const ElementOrder& order() const noexcept { return order_; }
@@ -68,12 +57,12 @@ class StateReader::Impl {
     std::vector<detail::DriveFile> files() {
         std::vector<detail::DriveFile> drives;
         for (auto& file : folder_.open_extents(nvme::OpenMode::open_read_only))
-            drives.push_back({queues_[drives.size()].get(), std::move(file)});
+            drives.push_back({&queues_[drives.size()], std::move(file)});
         return drives;
     }
 
     CommitTable newest_commit() {
-        CommitLog log(*queues_.front(), folder_.folder(), folder_.manifest().run,
+        CommitLog log(queues_.front(), folder_.folder(), folder_.manifest().run,
                       {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size()),
                        folder_.manifest().planes,
                        detail::place_count(order_.tiles(), durability_of(folder_.manifest()),
@@ -93,21 +82,6 @@ class StateReader::Impl {
                             folder_.folder().string()));
         folder_.check_commit(found->table.sequence, found->warning);
         return std::move(found->table);
-    }
-
-    void verify_run(Plane plane, TileRange tiles, VerifyReport& report) {
-        store_.read(plane, tiles, buffer_.bytes().data()).wait();
-        for (auto tile = tiles.begin; tile < tiles.end; ++tile) {
-            try {
-                store_.verify(plane, tile,
-                              {buffer_.bytes().data() + (tile - tiles.begin) * tile_bytes(plane),
-                               tile_bytes(plane)});
-            } catch (const IntegrityError& error) {
-                report.damage.emplace_back(error.what());
-            }
-            ++report.tiles_checked;
-            report.bytes_checked += tile_bytes(plane);
-        }
     }
 
     StateFolder folder_;

@@ -21,6 +21,7 @@ namespace spillway::offload {
 struct VerifyReport {
     std::uint64_t tiles_checked = 0;
     std::uint64_t bytes_checked = 0;
+    double wall_s = 0;
     std::vector<std::string>
         damage;  ///< one sentence a bad tile: tensor, tile, plane, path, offset; empty: whole
 };

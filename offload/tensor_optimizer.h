@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "cpu_optim/elementwise.h"
-#include "nvme/io_backend.h"
 #include "offload/drive_statistics.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
+#include "offload/io_options.h"
 #include "offload/tensor_plan.h"
 
 namespace spillway::offload {
@@ -78,12 +78,7 @@ struct TensorOptimizerOptions {
     std::size_t chunk_bytes = 0;  ///< as PlanRequest::chunk_bytes
     std::size_t threads = 1;      ///< of the update
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
-    nvme::BackendKind io_backend = nvme::BackendKind::automatic;
-    std::size_t io_depth = 32;
-    /// In place of io_backend, given the depth: for tests.
-    std::function<std::unique_ptr<nvme::IoBackend>(std::size_t depth)> backend_factory;
-    /// In place of the rates that drives show, asked after each commit: for tests.
-    std::function<std::vector<double>()> drive_rates;
+    IoOptions io;
     std::string client_settings = "{}";  ///< JSON object, kept in the manifest of `out`
 };
 

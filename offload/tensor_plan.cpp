@@ -22,7 +22,8 @@ using detail::plane_gap_bytes;
 constexpr std::size_t fp32_tile_bytes = tile_elements * sizeof(float);
 /// 4 MiB of fp32: long enough for a drive's full rate.
 constexpr std::size_t largest_default_chunk_tiles = 64;
-constexpr std::size_t staged_pipeline_slots = 4;  // read ahead, read, compute, write back
+constexpr std::size_t staged_pipeline_slots =
+    4;  // of each drive: read ahead, read, compute, write back
 
 class TensorPlanner {
   public:
@@ -93,7 +94,7 @@ class TensorPlanner {
     }
 
     /// Each drive beyond the first has chunks of its own under way.
-    std::size_t pipeline_slots() const { return staged_pipeline_slots + 2 * (request_.drives - 1); }
+    std::size_t pipeline_slots() const { return staged_pipeline_slots * request_.drives; }
 
     std::size_t gap_bytes() const { return plan_.update.planes.size() * plane_gap_bytes; }
 

@@ -21,8 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t operation_bytes = std::size_t{1} << 20;
-constexpr std::size_t depth = 32;
+constexpr std::size_t least_buffers_bytes = std::size_t{2} << 20;
+constexpr std::size_t alignment_bytes = std::size_t{1} << 20;
 constexpr std::uint64_t least_file_bytes = std::uint64_t{8} << 20;
 constexpr int rounds = 3;
 
@@ -42,19 +42,28 @@ nvme::DirectFile open_nameless(const fs::path& folder) {
     return file;
 }
 
+/// Two at a time must fit, and a whole number of the file's units.
+std::size_t operation_bytes(const offload::DriveIo& io, std::span<std::byte> buffers) {
+    const auto most = std::min(io.operation_bytes, buffers.size() / 2);
+    constexpr std::size_t unit_bytes = 4096;
+    return std::max(most - most % unit_bytes, unit_bytes);
+}
+
 /// Keeps one operation in flight per buffer, over the file again and again.
 class Traffics {
   public:
-    Traffics(nvme::DirectFile& file, nvme::IoQueue& queue, std::span<std::byte> buffers)
+    Traffics(nvme::DirectFile& file, nvme::IoQueue& queue, std::span<std::byte> buffers,
+             const offload::DriveIo& io)
         : file_(file),
           queue_(queue),
           buffers_(buffers),
-          slots_(std::min(depth, buffers.size() / operation_bytes)) {}
+          operation_bytes_(operation_bytes(io, buffers)),
+          slots_(std::clamp<std::size_t>(buffers.size() / operation_bytes_, 1, io.depth)) {}
 
     /// Writes the file from its start until `file_bytes` or `limit_s` are reached, which becomes
     /// its size for the runs.
     std::uint64_t fill(std::uint64_t file_bytes, double limit_s) {
-        operations_ = file_bytes / operation_bytes;
+        operations_ = file_bytes / operation_bytes_;
         // As deep as a slow drive can serve in the time: what is in flight is waited for.
         const auto start = Clock::now();
         static_cast<void>(run_operations(Traffic::write, 0, 1));
@@ -62,14 +71,14 @@ class Traffics {
         slots_ = static_cast<std::size_t>(std::clamp(in_time, 1.0, static_cast<double>(slots_)));
         const auto done = run_operations(Traffic::write, limit_s, operations_);
         operations_ = std::max<std::uint64_t>(done, 1);
-        return operations_ * operation_bytes;
+        return operations_ * operation_bytes_;
     }
 
     /// Bytes per second over `limit_s` seconds; what is written counts only once flushed.
     double run(Traffic traffic, double limit_s) {
         const auto start = Clock::now();
         const auto done = run_operations(traffic, limit_s, ~std::uint64_t{0});
-        return static_cast<double>(done * operation_bytes) / seconds_since(start);
+        return static_cast<double>(done * operation_bytes_) / seconds_since(start);
     }
 
   private:
@@ -91,12 +100,13 @@ class Traffics {
     }
 
     nvme::IoRequest request(Traffic traffic, std::uint64_t number) {
-        const auto buffer = buffers_.subspan((number % slots_) * operation_bytes, operation_bytes);
+        const auto buffer =
+            buffers_.subspan((number % slots_) * operation_bytes_, operation_bytes_);
         const bool writes =
             traffic == Traffic::write || (traffic == Traffic::mixed && number % 2 == 1);
         // Reads and writes of mixed traffic run half a file apart.
         const auto shift = writes && traffic == Traffic::mixed ? operations_ / 2 : 0;
-        const auto place = ((number + shift) % operations_) * operation_bytes;
+        const auto place = ((number + shift) % operations_) * operation_bytes_;
         return writes ? nvme::IoRequest::make_write(file_, place, buffer)
                       : nvme::IoRequest::make_read(file_, place, buffer);
     }
@@ -104,6 +114,7 @@ class Traffics {
     nvme::DirectFile& file_;
     nvme::IoQueue& queue_;
     std::span<std::byte> buffers_;
+    std::size_t operation_bytes_;
     std::size_t slots_;
     std::uint64_t operations_ = 1;
 };
@@ -141,15 +152,15 @@ void fill_incompressible(std::span<std::byte> bytes, std::uint64_t seed) noexcep
 }
 
 DriveProbeResult probe_drive(const DriveProbeRequest& request) {
-    if (request.buffers.size() < 2 * operation_bytes)
+    if (request.buffers.size() < least_buffers_bytes)
         throw std::invalid_argument(
-            fmt::format("the drive's probe needs buffers of {} bytes, not {}", 2 * operation_bytes,
+            fmt::format("the drive's probe needs buffers of {} bytes, not {}", least_buffers_bytes,
                         request.buffers.size()));
     DriveProbeResult result;
     const auto start = Clock::now();
     // Half of what is free stays free: the run itself is about to need it.
     auto file_bytes = std::min(request.file_bytes, nvme::available_bytes(request.folder) / 2);
-    file_bytes -= file_bytes % operation_bytes;
+    file_bytes -= file_bytes % alignment_bytes;
     if (file_bytes < least_file_bytes) {
         result.notes.push_back(
             fmt::format("the drive of {} was not measured: it has no room for a "
@@ -164,9 +175,10 @@ DriveProbeResult probe_drive(const DriveProbeRequest& request) {
                         "page cache",
                         request.folder.string()));
     file.preallocate(file_bytes);
-    nvme::IoQueue queue(nvme::make_backend(request.backend, depth), {depth, operation_bytes});
+    const auto& io = request.io;
+    nvme::IoQueue queue(nvme::make_backend(io.backend, io.depth), {io.depth, io.operation_bytes});
     fill_incompressible(request.buffers, 0x5eed);
-    Traffics traffics(file, queue, request.buffers);
+    Traffics traffics(file, queue, request.buffers, io);
     // The first write to reserved room is slower than all later ones: it does not count.
     if (const auto filled = traffics.fill(file_bytes, request.time_limit_s / 3);
         filled < file_bytes)

@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "engine/train/profile.h"
-#include "nvme/io_backend.h"
+#include "offload/io_options.h"
 
 namespace spillway::engine {
 
 struct DriveProbeRequest {
     std::filesystem::path folder;
-    nvme::BackendKind backend = nvme::BackendKind::automatic;
+    offload::DriveIo io = {};      ///< as the run will drive it
     std::span<std::byte> buffers;  ///< 2 MiB at least, on huge pages; what they hold is written
     double time_limit_s = 1.5;
     std::uint64_t file_bytes = std::uint64_t{256} << 20;  ///< less on a nearly full drive

@@ -11,14 +11,18 @@
 #include <set>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "cpu_optim/elementwise.h"
 #include "engine/compute/compute_pool.h"
+#include "engine/train/drive_choice.h"
 #include "engine/train/drive_probe.h"
 #include "nvme/huge_page_arena.h"
 
@@ -174,29 +178,35 @@ void probe_link(cuda::Device& device, std::span<std::byte> memory, double limit_
     }
 }
 
+struct ProbedDrive {
+    std::filesystem::path folder;
+    std::string file_system;
+    offload::DriveIo io;
+};
+
 /// One folder for each file system: two on one of them give no more than one.
-std::vector<std::filesystem::path> distinct_drives(
-    const std::vector<std::filesystem::path>& folders) {
-    std::vector<std::filesystem::path> distinct;
+std::vector<ProbedDrive> distinct_drives(const ProbeRequest& request) {
+    std::vector<ProbedDrive> distinct;
     std::set<std::string> seen;
-    for (const auto& folder : folders) {
-        if (seen.insert(file_system_identity(folder)).second)
-            distinct.push_back(folder);
+    for (std::size_t drive = 0; drive < request.nvme_folders.size(); ++drive) {
+        const auto& folder = request.nvme_folders[drive];
+        auto file_system = file_system_identity(folder);
+        const auto io =
+            drive < request.drive_io.size() ? request.drive_io[drive] : offload::DriveIo{};
+        if (seen.insert(file_system).second)
+            distinct.push_back({folder, std::move(file_system), io});
     }
     return distinct;
 }
 
-std::string drives_identity(const std::vector<std::filesystem::path>& folders) {
-    std::string all;
-    for (const auto& folder : distinct_drives(folders))
-        all += (all.empty() ? "" : " + ") + file_system_identity(folder);
-    return all;
+std::string joined(const std::vector<std::string>& texts) {
+    return fmt::format("{}", fmt::join(texts, " + "));
 }
 
 /// What the drives give together; nothing if one of them cannot be measured.
 void probe_drives(const ProbeRequest& request, std::span<std::byte> buffers,
                   MachineProfile& profile) {
-    const auto drives = distinct_drives(request.nvme_folders);
+    const auto drives = distinct_drives(request);
     if (drives.size() < request.nvme_folders.size())
         profile.notes.push_back(
             fmt::format("{} --nvme folders lie on {} file system{}: those on one share its rate",
@@ -205,8 +215,8 @@ void probe_drives(const ProbeRequest& request, std::span<std::byte> buffers,
                          static_cast<double>(std::max<std::size_t>(drives.size(), 1));
     std::optional<DriveRates> sum;
     bool whole = true;
-    for (const auto& folder : drives) {
-        auto drive = probe_drive({folder, request.backend, buffers, limit_s});
+    for (const auto& probed : drives) {
+        auto drive = probe_drive({probed.folder, probed.io, buffers, limit_s});
         profile.notes.insert(profile.notes.end(), drive.notes.begin(), drive.notes.end());
         whole = whole && drive.rates.has_value();
         if (!drive.rates)
@@ -231,8 +241,15 @@ void note_cache(std::size_t memory_bytes, MachineProfile& profile) {
 }  // namespace
 
 ProfileKey profile_key(const ProbeRequest& request) {
-    return {cpu_model_name(), std::string(cpu_optim::isa_name(request.isa)), request.threads,
-            request.device.name(), drives_identity(request.nvme_folders)};
+    std::vector<std::string> file_systems;
+    std::vector<std::string> io;
+    for (const auto& drive : distinct_drives(request)) {
+        file_systems.push_back(drive.file_system);
+        io.push_back(drive_io_text(drive.io));
+    }
+    return {cpu_model_name(),     std::string(cpu_optim::isa_name(request.isa)),
+            request.threads,      request.device.name(),
+            joined(file_systems), joined(io)};
 }
 
 MachineProfile probe_machine(const ProbeRequest& request) {

@@ -9,7 +9,7 @@
 #include "cpu_optim/isa.h"
 #include "cuda/device.h"
 #include "engine/train/profile.h"
-#include "nvme/io_backend.h"
+#include "offload/io_options.h"
 
 namespace spillway::engine {
 
@@ -19,7 +19,7 @@ struct ProbeRequest {
     std::size_t threads = 1;
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
     cuda::Device& device;
-    nvme::BackendKind backend = nvme::BackendKind::automatic;
+    std::vector<offload::DriveIo> drive_io = {};       ///< of each folder; missing: the defaults
     std::size_t memory_bytes = std::size_t{32} << 20;  ///< taken at once, at most; 4 MiB at least
     double time_limit_s = 2.5;
 };

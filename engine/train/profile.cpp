@@ -97,6 +97,7 @@ json json_of(const MachineProfile& profile) {
             {"threads", profile.key.threads},
             {"device", profile.key.device},
             {"file_system", profile.key.file_system},
+            {"drive_io", profile.key.drive_io},
             {"measured_unix_s", profile.measured_unix_s},
             {"drive", drive},
             {"dram_bytes_per_s", profile.dram_bytes_per_s},
@@ -108,9 +109,12 @@ json json_of(const MachineProfile& profile) {
 
 MachineProfile profile_of(const json& object) {
     MachineProfile profile;
-    profile.key = {object.at("cpu").get<std::string>(), object.at("isa").get<std::string>(),
-                   object.at("threads").get<std::size_t>(), object.at("device").get<std::string>(),
-                   object.at("file_system").get<std::string>()};
+    profile.key = {object.at("cpu").get<std::string>(),
+                   object.at("isa").get<std::string>(),
+                   object.at("threads").get<std::size_t>(),
+                   object.at("device").get<std::string>(),
+                   object.at("file_system").get<std::string>(),
+                   object.value("drive_io", std::string())};  // not in files of earlier versions
     profile.measured_unix_s = object.at("measured_unix_s").get<std::int64_t>();
     if (const auto& drive = object.at("drive"); !drive.is_null())
         profile.drive = rates_of(drive);

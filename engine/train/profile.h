@@ -12,7 +12,7 @@
 
 namespace spillway::engine {
 
-/// A drive under 1 MiB direct operations at depth 32, bytes per second. Writes are sustained for
+/// A drive under direct I/O, bytes per second. Writes are sustained for
 /// the length of the probe and flushed; `mixed` counts reads and writes made at once together.
 struct DriveRates {
     double read_bytes_per_s = 0;
@@ -27,7 +27,8 @@ struct ProfileKey {
     std::string isa;          ///< of the update's kernels
     std::size_t threads = 0;  ///< of the update
     std::string device;       ///< "cpu", "sim:64MiB@8GB/s"
-    std::string file_system;  ///< of the NVMe tier's folder; "" without one
+    std::string file_system;  ///< of the NVMe tier's folders; "" without one
+    std::string drive_io;     ///< how those were driven; "" without one
     friend bool operator==(const ProfileKey&, const ProfileKey&) = default;
 };
 

@@ -6,6 +6,7 @@
 
 #include "cpu_optim/isa.h"
 #include "engine/train/calibration.h"
+#include "engine/train/drive_choice.h"
 #include "engine/train/optimizer_choice.h"
 #include "engine/train/probe.h"
 #include "engine/train/profile.h"
@@ -20,15 +21,14 @@ MachineProfile find_profile_of(const PlannedRun& run, const RunMachine& machine,
     // Never more than the run itself is about to take.
     constexpr std::size_t least = std::size_t{4} << 20;
     constexpr std::size_t most = std::size_t{32} << 20;
-    const auto path = settings.profile.empty() ? default_profile_path() : settings.profile;
     const auto profile = recall_or_probe(
         {.nvme_folders = nvme_folders(settings.nvme),
          .threads = settings.threads,
          .isa = cpu_optim::parse_isa(settings.isa),
          .device = *machine.device,
-         .backend = io_backend_kind(settings),
+         .drive_io = choose_drive_io(settings),
          .memory_bytes = std::clamp(run.plan.host_bytes(run.budgets.device_kind), least, most)},
-        path, max_age_s);
+        profile_path(settings), max_age_s);
     for (const auto& note : profile.notes)
         console.line("profile: " + note);
     return profile;

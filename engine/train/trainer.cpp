@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "cpu_optim/isa.h"
+#include "engine/train/drive_choice.h"
 #include "engine/train/machine_memory.h"
 #include "engine/train/master_hash.h"
 #include "engine/train/metrics_log.h"
@@ -29,11 +30,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t most_consecutive_skips = 10;
 
-offload::OffloadOptions engine_options(const TrainSettings& settings) {
+offload::OffloadOptions engine_options(const TrainSettings& settings, Console& console) {
     offload::OffloadOptions options;
     options.threads = settings.threads;
     options.isa = cpu_optim::parse_isa(settings.isa);
-    options.io_backend = io_backend_kind(settings);
+    options.io.every_drive.backend = io_backend_kind(settings);
+    options.io.drives = choose_drive_io(settings);
+    options.io.on_overdue = [&console](const std::string& text) { console.warning(text); };
     options.durability =
         settings.durable == "off" ? offload::Durability::off : offload::Durability::on;
     options.timing = update_timing(settings);
@@ -59,7 +62,7 @@ class Trainer::Impl {
           console_(console),
           engine_(*std::exchange(setup.folder, std::nullopt), setup.run.layout.order,
                   setup.run.layout.units, *setup.machine.device, *setup.machine.compute,
-                  setup.run.plan.offload, engine_options(settings_)),
+                  setup.run.plan.offload, engine_options(settings_, console)),
           parameters_(engine_),
           step_(*setup.machine.device, *setup.machine.compute, *setup.machine.pool,
                 setup.run.layout.config, setup.run.plan.shape),
@@ -69,8 +72,7 @@ class Trainer::Impl {
         const auto tokens =
             std::size_t{settings_.batch} * (settings_.sequence_tokens() + std::size_t{1});
         tokens_.resize(tokens);
-        if (settings_.io_backend == "auto" && engine_.io_backend_name() != "io_uring")
-            console_.line("I/O by " + nvme::automatic_choice());
+        tell_io();
         recover_or_initialise();
         clock_.emplace(settings_, std::exchange(setup_.replay, std::nullopt), progress_.elapsed_s);
         log_.emplace(settings_.out, progress_.iteration);
@@ -105,6 +107,23 @@ class Trainer::Impl {
     }
 
   private:
+    /// What a user would not expect.
+    void tell_io() {
+        const auto folders = nvme_folders(settings_.nvme);
+        const auto chosen = choose_drive_io(settings_);
+        const offload::DriveIo usual{.backend = io_backend_kind(settings_)};
+        bool is_tuned = false;
+        for (std::size_t drive = 0; drive < chosen.size(); ++drive) {
+            if (chosen[drive] == usual)
+                continue;
+            is_tuned = true;
+            console_.line(fmt::format("I/O on {} as tuned: {}", folders[drive].string(),
+                                      drive_io_text(chosen[drive])));
+        }
+        if (!is_tuned && settings_.io_backend == "auto" && engine_.io_backend_name() != "io_uring")
+            console_.line("I/O by " + nvme::automatic_choice());
+    }
+
     void recover_or_initialise() {
         if (const auto recovered = engine_.recover()) {
             progress_ = parse_client_state(recovered->client_state);

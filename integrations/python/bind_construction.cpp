@@ -101,7 +101,7 @@ void bind_construction(nb::class_<BoundOptimizer>& optimizer) {
             auto options = options_of(host_bytes, nvme, more_nvme, out, chunk_bytes);
             options.threads = threads == 0 ? engine::usable_processors() : threads;
             options.isa = cpu_optim::parse_isa(isa);
-            options.io_backend = io_backend_of(io_backend);
+            options.io.every_drive.backend = io_backend_of(io_backend);
             options.client_settings = std::move(client_settings);
             new (self.p) BoundOptimizer(*maker, parameters, kind, groups, std::move(options));
             try {

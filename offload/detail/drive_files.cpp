@@ -11,26 +11,28 @@
 namespace spillway::offload::detail {
 namespace {
 
-constexpr std::size_t largest_io_operation_bytes = std::size_t{1} << 20;
+constexpr std::size_t tried_operation_bytes = std::size_t{1} << 20;
 constexpr std::size_t tried_bytes = std::size_t{16} << 20;
 /// A share below which a first trial would cost more than it brings.
 constexpr std::uint64_t least_tried_share_bytes = std::uint64_t{256} << 20;
+/// One look may fall on a moment when a drive's cache is empty or full.
+constexpr double weight_of_newest = 0.3;
 /// Less says little about a drive.
 constexpr std::uint64_t least_seen_bytes = std::uint64_t{32} << 20;
 
 /// What each drive writes in a second, all at once, as they will be used.
 std::vector<double> try_writes(std::vector<DriveFile>& drives) {
-    const nvme::HugePageArena source(2 * largest_io_operation_bytes);
+    const nvme::HugePageArena source(2 * tried_operation_bytes);
     std::vector<nvme::IoStatistics> before;
     for (auto& [queue, file] : drives) {
         file.preallocate(tried_bytes);
         before.push_back(queue->statistics());
     }
     PendingIo pending;
-    for (std::size_t at = 0; at < tried_bytes; at += largest_io_operation_bytes) {
+    for (std::size_t at = 0; at < tried_bytes; at += tried_operation_bytes) {
         for (auto& [queue, file] : drives)
             pending.add(queue->submit(nvme::IoRequest::make_write(
-                file, at, source.bytes().first(largest_io_operation_bytes))));
+                file, at, source.bytes().first(tried_operation_bytes))));
     }
     pending.wait();
     std::vector<double> rates;
@@ -44,31 +46,6 @@ std::vector<double> try_writes(std::vector<DriveFile>& drives) {
 
 }  // namespace
 
-DriveQueues make_drive_queues(std::size_t drives,
-                              const std::function<std::unique_ptr<nvme::IoBackend>()>& backend,
-                              std::size_t depth) {
-    DriveQueues queues;
-    for (std::size_t drive = 0; drive < std::max<std::size_t>(drives, 1); ++drive)
-        queues.push_back(std::make_unique<nvme::IoQueue>(
-            backend(), nvme::IoQueue::Options{.depth = depth,
-                                              .max_operation_bytes = largest_io_operation_bytes}));
-    return queues;
-}
-
-nvme::IoStatistics sum_of(const DriveQueues& queues) {
-    nvme::IoStatistics sum;
-    for (const auto& queue : queues) {
-        const auto one = queue->statistics();
-        sum.read_bytes += one.read_bytes;
-        sum.written_bytes += one.written_bytes;
-        sum.requests += one.requests;
-        sum.flushes += one.flushes;
-        sum.read_busy_s += one.read_busy_s;
-        sum.write_busy_s += one.write_busy_s;
-    }
-    return sum;
-}
-
 double seen_bytes_per_s(const nvme::IoStatistics& since, const nvme::IoStatistics& now) noexcept {
     const auto moved = static_cast<double>(now.read_bytes - since.read_bytes) +
                        static_cast<double>(now.written_bytes - since.written_bytes);
@@ -77,15 +54,15 @@ double seen_bytes_per_s(const nvme::IoStatistics& since, const nvme::IoStatistic
 }
 
 RatesSeen::RatesSeen(const DriveQueues& queues) : queues_(&queues) {
-    for (const auto& queue : queues)
-        before_.push_back(queue->statistics());
+    for (std::size_t drive = 0; drive < queues.size(); ++drive)
+        before_.push_back(queues[drive].statistics());
 }
 
 std::vector<double> RatesSeen::operator()() {
     std::vector<nvme::IoStatistics> now;
     std::vector<double> rates;
     for (std::size_t drive = 0; drive < queues_->size(); ++drive) {
-        now.push_back((*queues_)[drive]->statistics());
+        now.push_back((*queues_)[drive].statistics());
         const auto& before = before_[drive];
         const auto moved = now.back().read_bytes - before.read_bytes + now.back().written_bytes -
                            before.written_bytes;
@@ -94,7 +71,11 @@ std::vector<double> RatesSeen::operator()() {
         rates.push_back(seen_bytes_per_s(before, now.back()));
     }
     before_ = std::move(now);
-    return rates;
+    if (smooth_.empty())
+        smooth_ = rates;
+    for (std::size_t drive = 0; drive < rates.size(); ++drive)
+        smooth_[drive] += (rates[drive] - smooth_[drive]) * weight_of_newest;
+    return smooth_;
 }
 
 OpenDrives open_drives(const DriveQueues& queues, std::vector<nvme::DirectFile> files,
@@ -103,7 +84,7 @@ OpenDrives open_drives(const DriveQueues& queues, std::vector<nvme::DirectFile> 
     bool fresh = true;
     for (std::size_t drive = 0; drive < files.size(); ++drive) {
         fresh = fresh && files[drive].size_bytes() == 0;
-        open.files.push_back({queues[drive].get(), std::move(files[drive])});
+        open.files.push_back({&queues[drive], std::move(files[drive])});
     }
     std::vector<double> rates(open.files.size(), 1.0);
     open.map.assign(rates);
@@ -123,7 +104,7 @@ std::vector<DriveStatistics> drive_statistics(const DriveQueues& queues,
     std::vector<DriveStatistics> all;
     const auto whole = std::accumulate(shares.begin(), shares.end(), std::uint64_t{0});
     for (std::size_t drive = 0; drive < folders.size(); ++drive) {
-        const auto io = queues[drive]->statistics();
+        const auto io = queues[drive].statistics();
         all.push_back({.folder = folders[drive],
                        .read_bytes = io.read_bytes,
                        .written_bytes = io.written_bytes,

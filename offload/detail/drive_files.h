@@ -5,32 +5,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "nvme/io_queue.h"
+#include "offload/detail/drive_queues.h"
 #include "offload/detail/tile_store.h"
 #include "offload/drive_statistics.h"
 
 namespace spillway::offload::detail {
-
-/// One queue a drive, so that a slow one holds up none of the others. At least one: a run's commits
-/// go through the first.
-using DriveQueues = std::vector<std::unique_ptr<nvme::IoQueue>>;
-[[nodiscard]] DriveQueues make_drive_queues(
-    std::size_t drives, const std::function<std::unique_ptr<nvme::IoBackend>()>& backend,
-    std::size_t depth);
-
-[[nodiscard]] nvme::IoStatistics sum_of(const DriveQueues& queues);
 
 /// Bytes per second that a drive gave: of reads and writes in turn, as an update has them. None:
 /// too little was moved to say.
 [[nodiscard]] double seen_bytes_per_s(const nvme::IoStatistics& since,
                                       const nvme::IoStatistics& now) noexcept;
 
-/// The rates that drives showed since the last time there was enough to say. Not thread-safe. The
+/// The rates that drives showed, the latest most, since the last time there was enough to say. Not thread-safe. The
 /// queues must outlive it.
 class RatesSeen {
   public:
@@ -41,6 +30,7 @@ class RatesSeen {
   private:
     const DriveQueues* queues_;
     std::vector<nvme::IoStatistics> before_;
+    std::vector<double> smooth_;
 };
 
 /// What is opened: files with the room that the map gives them.

@@ -70,7 +70,7 @@ void DurableRun::open() {
     const CommitTableShape shape{
         tiles_, static_cast<std::uint32_t>(request_.tensors.size()), request_.stored,
         place_count(tiles_, Durability::on, folder_->manifest().region_tiles)};
-    log_.emplace(*queues_.front(), folder_->folder(), folder_->manifest().run, shape,
+    log_.emplace(queues_.front(), folder_->folder(), folder_->manifest().run, shape,
                  CommitLog::start_for(folder_->folder()));
     recovered_ = log_->recover();
     folder_->check_commit(recovered_ ? recovered_->table.sequence : 0,

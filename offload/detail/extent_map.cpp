@@ -179,7 +179,7 @@ std::vector<ExtentMap::Move> ExtentMap::wanted_moves(std::span<const std::uint8_
     auto left = std::max<std::uint64_t>(count / 8, 1);
     std::vector<Move> moves;
     for (std::size_t from = 0; from < rates.size(); ++from) {
-        if (excess[from] <= 0 || static_cast<std::uint64_t>(excess[from]) <= count / 20)
+        if (excess[from] <= 0 || static_cast<std::uint64_t>(excess[from]) <= count / 50)
             continue;
         const auto total = static_cast<std::uint64_t>(excess[from]);
         const auto size = std::uint64_t{on[from].size()};

@@ -90,7 +90,7 @@ class ExtentMap {
 
     /// `free_copies`: for each region the copy that is not in use, or `none_free`. Moves some of
     /// those, in the course of calls so many that they are divided in proportion to `rates`; within
-    /// a twentieth nothing moves, and no more than an eighth at a time. `has_room(drive, bytes)`
+    /// a fiftieth nothing moves, and no more than an eighth at a time. `has_room(drive, bytes)`
     /// makes the file that long or says that it cannot be. Returns how many moved.
     template <typename HasRoom>
     std::uint64_t move_free_copies(std::span<const std::uint8_t> free_copies,

@@ -34,7 +34,7 @@ GradientSpill::GradientSpill(const DriveQueues& queues, std::vector<std::filesys
         nvme::DirectFile file(path, nvme::OpenMode::create_exclusive, nvme::DirectMode::automatic);
         if (bytes[drive] != 0)
             file.preallocate(bytes[drive]);
-        files_.push_back({queues[drive].get(), std::move(file)});
+        files_.push_back({&queues[drive], std::move(file)});
     }
 }
 
@@ -44,16 +44,16 @@ PendingIo GradientSpill::write(std::uint64_t chunk, const std::byte* gradient) {
         checksums_[tile] = tile_checksum(
             {gradient + (tile - range.begin) * gradient_tile_bytes, gradient_tile_bytes});
     PendingIo pending;
-    pending.add(drive_of(chunk).queue->submit(
-        nvme::IoRequest::make_write(drive_of(chunk).file, places_[chunk].offset_bytes,
+    pending.add(file_of(chunk).queue->submit(
+        nvme::IoRequest::make_write(file_of(chunk).file, places_[chunk].offset_bytes,
                                     {gradient, range.size() * gradient_tile_bytes})));
     return pending;
 }
 
 PendingIo GradientSpill::read(std::uint64_t chunk, std::byte* into) {
     PendingIo pending;
-    pending.add(drive_of(chunk).queue->submit(nvme::IoRequest::make_read(
-        drive_of(chunk).file, places_[chunk].offset_bytes,
+    pending.add(file_of(chunk).queue->submit(nvme::IoRequest::make_read(
+        file_of(chunk).file, places_[chunk].offset_bytes,
         {into, plan_.chunk_range(chunk, tiles_).size() * gradient_tile_bytes})));
     return pending;
 }
@@ -66,12 +66,12 @@ void GradientSpill::verify(const ElementOrder& order, std::uint64_t tile,
     const auto chunk = tile / plan_.chunk_tiles;
     const auto offset =
         places_[chunk].offset_bytes + (tile - chunk * plan_.chunk_tiles) * gradient_tile_bytes;
-    throw IntegrityError(fmt::format(
-        "{}: gradient, tile {} read from {} at offset {} has checksum {:016x} and "
-        "should have {:016x}; the step is "
-        "lost: run again with --resume to go on from the last commit",
-        tensors_of_tile(order, tile), tile, files_[places_[chunk].drive].file.path().string(),
-        offset, found, checksums_[tile]));
+    throw IntegrityError(
+        fmt::format("{}: gradient, tile {} read from {} at offset {} has checksum {:016x} and "
+                    "should have {:016x}; the step is "
+                    "lost: run again with --resume to go on from the last commit",
+                    tensors_of_tile(order, tile), tile,
+                    files_[drive_of(chunk)].file.path().string(), offset, found, checksums_[tile]));
 }
 
 }  // namespace spillway::offload::detail

@@ -27,6 +27,9 @@ class GradientSpill {
     /// Checksums the tiles and starts the write.
     [[nodiscard]] PendingIo write(std::uint64_t chunk, const std::byte* gradient);
     [[nodiscard]] PendingIo read(std::uint64_t chunk, std::byte* into);
+    [[nodiscard]] std::size_t drive_of(std::uint64_t chunk) const noexcept {
+        return places_[chunk].drive;
+    }
     /// Throws IntegrityError.
     void verify(const ElementOrder& order, std::uint64_t tile,
                 std::span<const std::byte> data) const;
@@ -36,7 +39,7 @@ class GradientSpill {
         std::size_t drive = 0;
         std::uint64_t offset_bytes = 0;
     };
-    [[nodiscard]] DriveFile& drive_of(std::uint64_t chunk) { return files_[places_[chunk].drive]; }
+    [[nodiscard]] DriveFile& file_of(std::uint64_t chunk) { return files_[drive_of(chunk)]; }
 
     const OffloadPlan& plan_;
     std::uint64_t tiles_;

@@ -66,8 +66,7 @@ TensorEngine::TensorEngine(std::vector<Parameter> parameters,
       order_(tensor_specs(parameters_)),
       plan_(checked_plan()),
       ledger_(plan_.update.host_bytes),
-      queues_(make_drive_queues(
-          1 + options_.more_nvme.size(), [this] { return backend(); }, options_.io_depth)),
+      queues_(1 + options_.more_nvme.size(), options_.io),
       planes_(plan_.update, order_.tiles(), ledger_),
       board_(monitor_, plan_.update.chunks),
       threads_(options_.threads, options_.isa),
@@ -79,7 +78,7 @@ TensorEngine::TensorEngine(std::vector<Parameter> parameters,
     access_.emplace(*store_, planes_, plan_.update, work_.bytes());
     pipeline_.emplace(
         UpdatePipeline::Context{monitor_, board_, *store_, planes_, plan_.update, order_, nullptr,
-                                committer_ ? &*committer_ : nullptr, update_time_},
+                                committer_ ? &*committer_ : nullptr, update_time_, queues_.ended()},
         all_chunks(), ledger_);
     if (!must_recover_)
         start(0);
@@ -158,11 +157,6 @@ TensorPlan TensorEngine::checked_plan() {
     return make_plan(order_, parameters_, groups_, options_);
 }
 
-std::unique_ptr<nvme::IoBackend> TensorEngine::backend() const {
-    return options_.backend_factory ? options_.backend_factory(options_.io_depth)
-                                    : nvme::make_backend(options_.io_backend, options_.io_depth);
-}
-
 void TensorEngine::open_store() {
     check_disk(options_, plan_.update.disk_bytes);
     if (!options_.out.empty())
@@ -198,7 +192,7 @@ std::vector<std::filesystem::path> TensorEngine::folders() const {
 }
 
 DriveRatesSeen TensorEngine::drive_rates() const {
-    return options_.drive_rates ? options_.drive_rates : RatesSeen(queues_);
+    return options_.io.drive_rates ? options_.io.drive_rates : RatesSeen(queues_);
 }
 
 void TensorEngine::open_durable_store() {
@@ -259,7 +253,7 @@ void TensorEngine::require_no_stream(const char* what) const {
 
 TensorOptimizerStatistics TensorEngine::statistics() const {
     TensorOptimizerStatistics all;
-    const auto io = sum_of(queues_);
+    const auto io = queues_.sum();
     all.nvme_read_bytes = io.read_bytes;
     all.commit_bytes = committer_ ? committer_->commit_bytes() : 0;
     all.nvme_written_bytes = io.written_bytes - std::min(io.written_bytes, all.commit_bytes);

@@ -82,13 +82,12 @@ class TensorEngine {
     }
     [[nodiscard]] TensorOptimizerStatistics statistics() const;
     [[nodiscard]] std::string_view io_backend_name() const noexcept {
-        return queues_.front()->backend_name();
+        return queues_.front().backend_name();
     }
 
   private:
     TensorCommit load_commit();
     TensorPlan checked_plan();
-    std::unique_ptr<nvme::IoBackend> backend() const;
     void open_store();
     OpenDrives open_scratch_files() const;
     [[nodiscard]] DriveRatesSeen drive_rates() const;

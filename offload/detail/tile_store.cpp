@@ -68,14 +68,16 @@ PendingIo TileStore::for_each_run(Plane plane, TileRange tiles, CopyOf copy_of, 
     return pending;
 }
 
-PendingIo TileStore::read(Plane plane, TileRange tiles, std::byte* into) {
+PendingIo TileStore::read(Plane plane, TileRange tiles, std::byte* into,
+                          nvme::ReadPriority priority) {
     const auto& copies = newest_[index_of(plane)].copies;
     return for_each_run(
         plane, tiles, [&](std::uint64_t tile) { return unsigned{copies[tile]}; },
         [&](nvme::DirectFile& file, std::uint64_t offset_bytes, TileRange run) {
             return nvme::IoRequest::make_read(file, offset_bytes,
                                               {into + (run.begin - tiles.begin) * tile_bytes(plane),
-                                               run.size() * tile_bytes(plane)});
+                                               run.size() * tile_bytes(plane)},
+                                              priority);
         });
 }
 

@@ -63,7 +63,8 @@ class TileStore {
 
     /// Starts reading the newest copies of `tiles` into `into` (tiles.size() * tile_bytes(plane)
     /// bytes).
-    [[nodiscard]] PendingIo read(Plane plane, TileRange tiles, std::byte* into);
+    [[nodiscard]] PendingIo read(Plane plane, TileRange tiles, std::byte* into,
+                                 nvme::ReadPriority priority = nvme::ReadPriority::demand);
     /// Starts writing `tiles`; after the returned I/O ended well, call wrote().
     [[nodiscard]] PendingIo write(Plane plane, TileRange tiles, const std::byte* from);
     /// The write of `tiles` is over: it is the newest copy, with these checksums.
@@ -88,6 +89,12 @@ class TileStore {
     }
     /// Copies of regions that changed their drive.
     [[nodiscard]] std::uint64_t moved_regions() const noexcept { return moved_regions_.load(); }
+
+    [[nodiscard]] std::size_t drives() const noexcept { return drives_.size(); }
+    /// Where the newest copy of a tile lies.
+    [[nodiscard]] std::size_t drive_of(Plane plane, std::uint64_t tile) const noexcept {
+        return map_.place(plane, newest_[index_of(plane)].copies[tile], tile).drive;
+    }
 
     [[nodiscard]] const ElementOrder& order() const noexcept { return order_; }
     [[nodiscard]] PlaneSet planes() const noexcept { return planes_; }

@@ -21,6 +21,7 @@ UpdatePipeline::UpdatePipeline(const Context& context, std::vector<std::uint64_t
     : context_(context),
       chunk_order_(std::move(chunk_order)),
       slots_(context.plan.pipeline_slots),
+      lanes_(context.store.drives(), context.plan.pipeline_slots),
       thread_(context.monitor) {
     const auto chunk_tiles = static_cast<std::size_t>(context_.plan.chunk_tiles);
     PerPlane<bool> any_staged{};
@@ -119,6 +120,7 @@ void UpdatePipeline::run() {
         if (thread_.stopping())
             return;
     }
+    begin_reading();
     read_ahead();
     while (const auto command = next_command()) {
         if (const auto* const commit = std::get_if<Commit>(&*command)) {
@@ -138,24 +140,46 @@ void UpdatePipeline::run() {
     }
 }
 
-/// Starts reads into every free slot, in chunk order.
-void UpdatePipeline::read_ahead() {
-    while (next_read_ < chunk_order_.size()) {
-        if (is_resident(chunk_order_[next_read_])) {
-            ++next_read_;
+/// The chunks that pass through slots, each drive's in their order.
+void UpdatePipeline::begin_reading() {
+    passing_.clear();
+    std::vector<std::size_t> drives;
+    for (std::size_t position = 0; position < chunk_order_.size(); ++position) {
+        if (is_resident(chunk_order_[position]))
             continue;
-        }
-        if (free_slots_.empty())
+        passing_.push_back(position);
+        drives.push_back(drive_of(chunk_order_[position]));
+    }
+    lanes_.begin(drives);
+}
+
+/// Where its first plane on a drive lies, or its gradient.
+std::size_t UpdatePipeline::drive_of(std::uint64_t chunk) const noexcept {
+    for (const auto plane : context_.plan.planes_of(chunk)) {
+        if (staged(plane, chunk))
+            return context_.store.drive_of(plane, tiles_of(chunk).begin);
+    }
+    return context_.spill->drive_of(chunk);
+}
+
+/// Starts reads into free slots.
+void UpdatePipeline::read_ahead() {
+    while (!free_slots_.empty()) {
+        const auto item = lanes_.take();
+        if (!item)
             return;
         const auto index = free_slots_.back();
         free_slots_.pop_back();
         auto& slot = slots_[index];
-        slot.chunk = chunk_order_[next_read_++];
+        slot.position = passing_[*item];
+        slot.chunk = chunk_order_[slot.position];
+        slot.drive = drive_of(slot.chunk);
         slot.gradient_asked = false;
         for (const auto plane : context_.plan.planes_of(slot.chunk)) {
             if (staged(plane, slot.chunk))
                 slot.reads.append(context_.store.read(plane, tiles_of(slot.chunk),
-                                                      slot.buffers[index_of(plane)]));
+                                                      slot.buffers[index_of(plane)],
+                                                      nvme::ReadPriority::prefetch));
         }
         read_slots_.push_back(index);
     }
@@ -168,7 +192,7 @@ void UpdatePipeline::forget_read_ahead() {
         free_slots_.push_back(index);
     }
     read_slots_.clear();
-    next_read_ = 0;
+    begin_reading();
 }
 
 /// Spilled gradients can be read once all of them are known to be there.
@@ -185,23 +209,31 @@ void UpdatePipeline::ask_for_gradients() {
 void UpdatePipeline::execute(const Update& update) {
     const auto began = now_s();
     update.work->begin();
+    const auto how = passing(update);
     for (std::size_t position = 0; position < chunk_order_.size();) {
         keep_reading();
         if (is_resident(chunk_order_[position])) {
             position = update_resident(position, update);
         } else {
-            update_next_read(update);
+            update_read(take_read(position, how), update);
             ++position;
         }
     }
     while (!writing_slots_.empty())
-        retire_oldest_write();
-    next_read_ = 0;
+        retire_write(writing_slots_.front());
+    begin_reading();
     update.work->end();
     wall_ns_ += static_cast<std::uint64_t>((now_s() - began) * 1e9);
     const auto lock = context_.monitor.lock();
     updating_ = false;
     context_.monitor.notify();
+}
+
+UpdatePipeline::Passing UpdatePipeline::passing(const Update& update) const {
+    const bool all_there = std::ranges::none_of(chunk_order_, [&](std::uint64_t chunk) {
+        return update.work->gradients(chunk) == ChunkGradients::awaited;
+    });
+    return all_there ? Passing::as_they_come : Passing::in_order;
 }
 
 void UpdatePipeline::keep_reading() {
@@ -237,14 +269,39 @@ std::size_t UpdatePipeline::update_resident(std::size_t position, const Update& 
     return position;
 }
 
-/// Updates the chunk whose planes come, in part or whole, from the drive next.
-void UpdatePipeline::update_next_read(const Update& update) {
-    if (read_slots_.empty()) {
-        retire_oldest_write();
+/// The slot of a chunk that is read and may be updated now. `position`: the first chunk not yet
+/// updated, if they pass in order.
+std::size_t UpdatePipeline::take_read(std::size_t position, Passing passing) {
+    for (;;) {
+        const auto seen = context_.io_ended.now();
         keep_reading();
+        if (const auto found = find_read(position, passing)) {
+            std::erase(read_slots_, *found);
+            return *found;
+        }
+        const StallTimer timer(context_.update_time, read_slots_.empty() ? StallCause::nvme_write
+                                                                         : StallCause::nvme_read);
+        context_.io_ended.wait_beyond(seen);
     }
-    const auto index = read_slots_.front();
-    read_slots_.pop_front();
+}
+
+/// In order: whatever has been read of it. Else the first in order of those that are read.
+std::optional<std::size_t> UpdatePipeline::find_read(std::size_t position, Passing passing) const {
+    std::optional<std::size_t> found;
+    for (const auto index : read_slots_) {
+        const auto& slot = slots_[index];
+        if (passing == Passing::in_order && slot.position == position)
+            return index;
+        const bool is_read = slot.reads.done() && slot.gradient_read.done();
+        if (passing == Passing::as_they_come && is_read &&
+            (!found || slot.position < slots_[*found].position))
+            found = index;
+    }
+    return found;
+}
+
+/// Updates a chunk whose planes come, in part or whole, from the drive.
+void UpdatePipeline::update_read(std::size_t index, const Update& update) {
     auto& slot = slots_[index];
     {
         const StallTimer timer(context_.update_time, StallCause::link);
@@ -258,7 +315,7 @@ void UpdatePipeline::update_next_read(const Update& update) {
     context_.board.move(slot.chunk, ChunkState::updating);
     if (update.work->gradients(slot.chunk) == ChunkGradients::none) {
         context_.board.publish(slot.chunk, update.version);
-        free_slots_.push_back(index);
+        free_slot(index);
         return;
     }
     const auto planes = planes_in(slot);
@@ -318,9 +375,8 @@ void UpdatePipeline::write_back(std::size_t index) {
     writing_slots_.push_back(index);
 }
 
-void UpdatePipeline::retire_oldest_write() {
-    const auto index = writing_slots_.front();
-    writing_slots_.pop_front();
+void UpdatePipeline::retire_write(std::size_t index) {
+    std::erase(writing_slots_, index);
     auto& slot = slots_[index];
     {
         const StallTimer timer(context_.update_time, StallCause::nvme_write);
@@ -332,12 +388,20 @@ void UpdatePipeline::retire_oldest_write() {
     }
     if (weights_staged(slot.chunk))
         context_.board.publish(slot.chunk, slot.version);
-    free_slots_.push_back(index);
+    free_slot(index);
 }
 
 void UpdatePipeline::retire_finished_writes() {
-    while (!writing_slots_.empty() && slots_[writing_slots_.front()].writes.done())
-        retire_oldest_write();
+    const auto writing = writing_slots_;
+    for (const auto index : writing) {
+        if (slots_[index].writes.done())
+            retire_write(index);
+    }
+}
+
+void UpdatePipeline::free_slot(std::size_t index) {
+    lanes_.give_back(slots_[index].drive);
+    free_slots_.push_back(index);
 }
 
 }  // namespace spillway::offload::detail

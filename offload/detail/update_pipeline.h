@@ -15,10 +15,12 @@
 #include <variant>
 #include <vector>
 
+#include "nvme/completion_signal.h"
 #include "nvme/huge_page_arena.h"
 #include "offload/detail/chunk_board.h"
 #include "offload/detail/chunk_update.h"
 #include "offload/detail/committer.h"
+#include "offload/detail/drive_lanes.h"
 #include "offload/detail/engine_thread.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/host_planes.h"
@@ -45,6 +47,7 @@ class UpdatePipeline {
         GradientSpill* spill;  ///< null when no gradient waits on the drive
         Committer* committer;  ///< null when nothing is ever committed
         StallTotals& update_time;
+        const nvme::CompletionSignal& io_ended;  ///< of the store's queues
     };
     /// `chunk_order`: the order in which chunks are updated.
     UpdatePipeline(const Context& context, std::vector<std::uint64_t> chunk_order,
@@ -71,6 +74,8 @@ class UpdatePipeline {
 
   private:
     struct Slot {
+        std::size_t position = 0;  ///< in chunk_order_
+        std::size_t drive = 0;
         PerPlane<std::byte*> buffers{};
         std::byte* gradient = nullptr;
         std::uint64_t chunk = 0;
@@ -85,6 +90,11 @@ class UpdatePipeline {
         std::unique_ptr<ChunkUpdate> work;
         std::uint64_t version = 0;
     };
+    /// Chunks that pass through slots, if several could be next.
+    enum class Passing {
+        in_order,      ///< gradients still come, and wait in few places for their turn
+        as_they_come,  ///< all gradients are there: no drive waits for another
+    };
     struct Commit {
         CommitNote note;
         std::uint64_t version = 0;
@@ -95,19 +105,25 @@ class UpdatePipeline {
     void run();
     std::optional<Command> next_command();
     void execute(const Update& update);
+    void begin_reading();
     void read_ahead();
     void forget_read_ahead();
+    [[nodiscard]] std::size_t drive_of(std::uint64_t chunk) const noexcept;
     void ask_for_gradients();
     [[nodiscard]] std::size_t update_resident(std::size_t position, const Update& update);
     void keep_reading();
-    void update_next_read(const Update& update);
+    [[nodiscard]] Passing passing(const Update& update) const;
+    [[nodiscard]] std::size_t take_read(std::size_t position, Passing passing);
+    [[nodiscard]] std::optional<std::size_t> find_read(std::size_t position, Passing passing) const;
+    void update_read(std::size_t index, const Update& update);
     void run_update(std::span<const ChunkPlanes> chunks, const Update& update,
                     const ChunkUpdate::Updated& updated);
     [[nodiscard]] ChunkPlanes planes_of(std::uint64_t chunk) const;
     [[nodiscard]] ChunkPlanes planes_in(Slot& slot) const;
     void write_back(std::size_t index);
-    void retire_oldest_write();
+    void retire_write(std::size_t index);
     void retire_finished_writes();
+    void free_slot(std::size_t index);
     /// Nothing of it is on the drive: it needs no slot.
     [[nodiscard]] bool is_resident(std::uint64_t chunk) const noexcept;
     [[nodiscard]] bool gradient_spilled(std::uint64_t chunk) const noexcept {
@@ -138,9 +154,10 @@ class UpdatePipeline {
     // Touched by the pipeline's thread only.
     std::vector<Slot> slots_;
     std::vector<std::size_t> free_slots_;
-    std::deque<std::size_t> read_slots_;     ///< reads under way, in chunk order
-    std::deque<std::size_t> writing_slots_;  ///< oldest first
-    std::size_t next_read_ = 0;              ///< index into chunk_order_
+    std::vector<std::size_t> read_slots_;  ///< reads under way or over, oldest first
+    std::vector<std::size_t> writing_slots_;
+    DriveLanes lanes_;
+    std::vector<std::size_t> passing_;  ///< positions of the chunks that need a slot: lanes' items
 
     std::atomic<std::uint64_t> wall_ns_{0};
     EngineThread thread_;

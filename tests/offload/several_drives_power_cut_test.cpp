@@ -30,7 +30,7 @@ TensorOptimizerOptions two_drives(const TemporaryFolder& folder) {
     std::filesystem::create_directory(options.nvme);
     std::filesystem::create_directory(options.more_nvme.front());
     // Regions move after every commit.
-    options.drive_rates = [turn = 0]() mutable {
+    options.io.drive_rates = [turn = 0]() mutable {
         return ++turn % 2 == 0 ? std::vector{1.0, 8.0} : std::vector{8.0, 1.0};
     };
     return options;
@@ -47,7 +47,7 @@ Life live(TensorOptimizerOptions options, std::size_t cut, const FateChooser& fa
     const Watchdog watchdog(std::chrono::seconds(60));
     const auto disk = std::make_shared<RecordedDisk>();
     disk->fail_from(cut);
-    options.backend_factory = [&](std::size_t depth) {
+    options.io.backend_factory = [&](std::size_t depth) {
         return std::make_unique<RecordingBackend>(disk, depth, 7);
     };
     Life life;

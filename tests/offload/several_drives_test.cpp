@@ -57,7 +57,7 @@ TensorOptimizerOptions options_on(const TemporaryFolder& folder, std::size_t dri
     options.nvme = drive(folder, 0);
     options.more_nvme = drives_from(folder, 1, drives);
     options.out = folder.path() / "out";
-    options.drive_rates = restless(drives);
+    options.io.drive_rates = restless(drives);
     return options;
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("one hash whatever the drives, the chunk size and the backend", "[seve
                 CAPTURE(drives, chunk, static_cast<int>(backend));
                 const TemporaryFolder folder;
                 auto options = options_on(folder, drives, chunk);
-                options.io_backend = backend;
+                options.io.every_drive.backend = backend;
                 const auto found = run_script(options);
                 REQUIRE(found.drives.size() == drives);
                 CHECK((found.moved_regions > 0) == (drives > 1));
@@ -145,7 +145,7 @@ TEST_CASE("an engine of its own weights gives the same bits on several drives",
     const auto expected = reference_synthetic(4, 0.05);
     for (const auto durability : {Durability::on, Durability::off}) {
         for (const auto drives : {std::size_t{2}, std::size_t{3}}) {
-            for (const auto host : {std::size_t{24} << 20, std::size_t{1} << 30}) {
+            for (const auto host : {std::size_t{32} << 20, std::size_t{1} << 30}) {
                 CAPTURE(drives, host, static_cast<int>(durability));
                 const TemporaryFolder folder;
                 auto run = synthetic_on(folder, drives);
@@ -213,7 +213,7 @@ TEST_CASE("a drive that fails is named, with the operation's place", "[several_d
                              operation.operation == nvme::IoOperation::write;
             return hit ? error : 0;
         });
-        options.backend_factory = [&](std::size_t depth) {
+        options.io.backend_factory = [&](std::size_t depth) {
             return std::make_unique<RecordingBackend>(disk, depth, 7);
         };
         const TensorScript script;

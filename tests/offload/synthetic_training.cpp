@@ -133,11 +133,11 @@ SyntheticOutcome Client::train() {
     OffloadOptions options;
     options.threads = placement.threads;
     options.isa = placement.isa;
-    options.io_backend = placement.backend;
+    options.io.every_drive.backend = placement.backend;
     options.durability = placement.durability;
     options.timing = placement.timing;
-    options.drive_rates = run_.drive_rates;
-    options.backend_factory = placement.backend_factory;
+    options.io.drive_rates = run_.drive_rates;
+    options.io.backend_factory = placement.backend_factory;
     engine_ = std::make_unique<OffloadEngine>(std::move(folder), order_, model_.units, *device_,
                                               *compute_, outcome.plan, options);
     std::uint64_t iteration = 0;

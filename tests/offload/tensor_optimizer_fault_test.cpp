@@ -45,7 +45,7 @@ using Result = decltype(FakeScript::result);
 
 void set_backend(TensorOptimizerOptions& options, const std::shared_ptr<FakeLog>& log,
                  const Result& result) {
-    options.backend_factory = [=](std::size_t depth) {
+    options.io.backend_factory = [=](std::size_t depth) {
         FakeScript script;
         script.depth = depth;
         script.order = CompletionOrder::shuffled;

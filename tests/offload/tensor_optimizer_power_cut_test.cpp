@@ -100,7 +100,7 @@ class PowerCuts {
         disk_ = std::make_shared<RecordedDisk>();
         disk_->set_faults(PowerSwitch(cut));
         auto options = honest;
-        options.backend_factory = [&](std::size_t depth) {
+        options.io.backend_factory = [&](std::size_t depth) {
             return std::make_unique<RecordingBackend>(disk_, depth, 7);
         };
         std::optional<std::uint64_t> durable;

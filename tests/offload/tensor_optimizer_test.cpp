@@ -56,7 +56,7 @@ TensorOptimizerOptions options_for(const Placement& placement, const std::filesy
     options.chunk_bytes = placement.chunk_bytes;
     options.threads = placement.threads;
     options.isa = placement.isa;
-    options.io_backend = placement.io_backend;
+    options.io.every_drive.backend = placement.io_backend;
     if (placement.on_drive)
         options.nvme = drive;
     return options;

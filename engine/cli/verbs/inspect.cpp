@@ -83,8 +83,8 @@ void show_verdict(const offload::VerifyReport& report, Console& console) {
     for (const auto& damage : report.damage)
         console.error(damage);
     if (report.damage.empty())
-        console.line(fmt::format("verified   {} tiles, {}: whole", report.tiles_checked,
-                                 human_bytes(report.bytes_checked)));
+        console.line(fmt::format("verified   {} tiles, {} in {:.1f} s: whole", report.tiles_checked,
+                                 human_bytes(report.bytes_checked), report.wall_s));
     else
         console.error(fmt::format("{} places of {} tiles checked are damaged", report.damage.size(),
                                   report.tiles_checked));
@@ -121,6 +121,7 @@ Json report_json(const InspectArguments& given, const offload::StateReader& read
     if (report) {
         root["tiles_checked"] = report->tiles_checked;
         root["bytes_checked"] = report->bytes_checked;
+        root["verify_s"] = report->wall_s;
         root["damage"] = report->damage;
     }
     return root;

@@ -97,7 +97,7 @@ spillway_options default_options() noexcept {
     options.host_bytes = from.host_bytes;
     options.chunk_bytes = from.chunk_bytes;
     options.threads = from.threads;
-    options.io_depth = from.io_depth;
+    options.io_depth = from.io.every_drive.depth;
     return options;
 }
 
@@ -157,8 +157,8 @@ offload::TensorOptimizerOptions options_of(const spillway_options* options) {
     to.isa = choose(from.isa, isas, "options.isa");
     constexpr std::array backends{nvme::BackendKind::automatic, nvme::BackendKind::io_uring,
                                   nvme::BackendKind::threads, nvme::BackendKind::libaio};
-    to.io_backend = choose(from.io_backend, backends, "options.io_backend");
-    to.io_depth = count_of(from.io_depth, "options.io_depth");
+    to.io.every_drive.backend = choose(from.io_backend, backends, "options.io_backend");
+    to.io.every_drive.depth = count_of(from.io_depth, "options.io_depth");
     if (from.client_settings != nullptr)
         to.client_settings = from.client_settings;
     return to;

@@ -23,14 +23,13 @@ using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
 ProbeRequest short_probe(cuda::Device& device, const fs::path& folder) {
-    return {.nvme_folders =
-                folder.empty() ? std::vector<fs::path>{} : std::vector<fs::path>{folder},
-            .threads = 2,
-            .isa = cpu_optim::best_isa(),
-            .device = device,
-            .backend = nvme::BackendKind::automatic,
-            .memory_bytes = std::size_t{8} << 20,
-            .time_limit_s = 0.4};
+    return {
+        .nvme_folders = folder.empty() ? std::vector<fs::path>{} : std::vector<fs::path>{folder},
+        .threads = 2,
+        .isa = cpu_optim::best_isa(),
+        .device = device,
+        .memory_bytes = std::size_t{8} << 20,
+        .time_limit_s = 0.4};
 }
 
 }  // namespace
