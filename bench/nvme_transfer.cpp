@@ -17,13 +17,14 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <time.h>
 
+#include "nvme/buffer_pool.h"
 #include "nvme/direct_file.h"
-#include "nvme/huge_page_arena.h"
 #include "nvme/io_backend.h"
 #include "nvme/io_queue.h"
 
@@ -90,13 +91,18 @@ double processor_seconds() {
 }
 
 /// xorshift64: G. Marsaglia, "Xorshift RNGs", 2003. No drive can compress it.
-void fill_random(std::span<std::byte> bytes) {
+void fill_random(BufferPool& buffers) {
     auto state = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count()) | 1U;
-    for (std::size_t at = 0; at + sizeof state <= bytes.size(); at += sizeof state) {
-        state ^= state << 13U;
-        state ^= state >> 7U;
-        state ^= state << 17U;
-        std::memcpy(bytes.data() + at, &state, sizeof state);
+    std::vector<BufferLease> all;
+    while (auto lease = buffers.try_acquire()) {
+        const auto bytes = lease.bytes();
+        for (std::size_t at = 0; at + sizeof state <= bytes.size(); at += sizeof state) {
+            state ^= state << 13U;
+            state ^= state >> 7U;
+            state ^= state << 17U;
+            std::memcpy(bytes.data() + at, &state, sizeof state);
+        }
+        all.push_back(std::move(lease));
     }
 }
 
@@ -108,36 +114,43 @@ struct Figures {
 
 /// Block `number` of the pass. Mixed traffic reads the first half of the file and overwrites the
 /// second.
-IoRequest request_of(const Arguments& arguments, DirectFile& file, std::span<std::byte> memory,
+IoRequest request_of(const Arguments& arguments, DirectFile& file, std::span<std::byte> piece,
                      std::uint64_t number, std::uint64_t blocks) {
     const bool is_mixed = arguments.direction == "mixed";
     const bool writes = arguments.direction == "write" || (is_mixed && number % 2 == 1);
     const std::uint64_t place = number % blocks;
     const std::uint64_t block = is_mixed ? place / 2 + (writes ? blocks / 2 : 0) : place;
-    const auto piece =
-        memory.subspan((number % arguments.depth) * arguments.block_bytes, arguments.block_bytes);
     const std::uint64_t offset = block * arguments.block_bytes;
     return writes ? IoRequest::make_write(file, offset, piece)
                   : IoRequest::make_read(file, offset, piece);
 }
 
-Figures transfer(const Arguments& arguments, DirectFile& file, std::span<std::byte> memory,
+/// An operation under way and its memory.
+struct Flight {
+    BufferLease memory;
+    IoTicket ticket;
+};
+
+Figures transfer(const Arguments& arguments, DirectFile& file, BufferPool& buffers,
                  IoQueue& queue) {
     const std::uint64_t blocks = file.size_bytes() / arguments.block_bytes / 2 * 2;
     if (blocks == 0)
         throw std::invalid_argument(
             fmt::format("{} is shorter than two blocks", file.path().string()));
-    std::vector<IoTicket> tickets(arguments.depth);
+    std::vector<Flight> flights(arguments.depth);
     Figures figures;
     const double processor_before_s = processor_seconds();
     const auto start = Clock::now();
     for (std::uint64_t number = 0; number < blocks * arguments.passes; ++number) {
-        IoTicket& ticket = tickets[number % tickets.size()];
-        ticket.wait().throw_if_error();
-        ticket = queue.submit(request_of(arguments, file, memory, number, blocks));
+        Flight& flight = flights[number % flights.size()];
+        flight.ticket.wait().throw_if_error();
+        flight.memory = {};
+        flight.memory = buffers.acquire();
+        flight.ticket =
+            queue.submit(request_of(arguments, file, flight.memory.bytes(), number, blocks));
     }
-    for (IoTicket& ticket : tickets)
-        ticket.wait().throw_if_error();
+    for (Flight& flight : flights)
+        flight.ticket.wait().throw_if_error();
     figures.wall_s = std::chrono::duration<double>(Clock::now() - start).count();
     figures.processor_s = processor_seconds() - processor_before_s;
     figures.bytes = blocks * arguments.passes * arguments.block_bytes;
@@ -146,18 +159,16 @@ Figures transfer(const Arguments& arguments, DirectFile& file, std::span<std::by
 
 void run(const Arguments& arguments) {
     DirectFile file(arguments.path, OpenMode::open_existing, DirectMode::required);
-    const std::size_t memory_bytes = arguments.depth * arguments.block_bytes;
-    const HugePageArena arena(memory_bytes);
-    const auto memory = arena.bytes().first(memory_bytes);
-    fill_random(memory);
+    BufferPool buffers({.buffer_bytes = arguments.block_bytes, .buffers = arguments.depth});
+    fill_random(buffers);
     IoQueue::Options options;
     options.depth = arguments.depth;
     options.max_operation_bytes = arguments.block_bytes;
     if (arguments.is_fixed)
-        options.fixed = {{memory}, {&file}};
+        options.fixed = {buffers.pieces(), {&file}};
     IoQueue queue(make_backend(arguments.backend, arguments.depth, arguments.uring), options);
-    const Figures figures = transfer(arguments, file, memory, queue);
-    const bool is_huge = arena.huge_pages() == HugePages::granted;
+    const Figures figures = transfer(arguments, file, buffers, queue);
+    const bool is_huge = buffers.pages() != PageKind::small;
     for (const std::string& note : queue.notes())
         fmt::print(stderr, "note: {}\n", note);
     fmt::print(R"({{"bytes": {}, "wall_s": {:.9f}, "cpu_s": {:.9f}, "backend": "{}", )"

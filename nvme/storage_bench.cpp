@@ -206,13 +206,11 @@ StorageBenchResult run_storage_bench(const StorageBenchOptions& options) {
     // A backend that does not work here is an error before any file is made.
     for (const BackendKind backend : options.backends)
         static_cast<void>(make_backend(backend, largest(options.depths)));
-    const std::size_t block_bytes = largest(options.block_bytes);
-    const std::size_t in_flight_bytes = largest(options.depths) * block_bytes;
-    const detail::BenchPattern pattern(block_bytes);
+    const detail::BenchPattern pattern(largest(options.block_bytes));
     Drives drives;
     for (const fs::path& folder : options.folders)
-        drives.push_back(std::make_unique<BenchDrive>(folder, options.file_bytes, in_flight_bytes,
-                                                      pattern, options.stop));
+        drives.push_back(
+            std::make_unique<BenchDrive>(folder, options.file_bytes, pattern, options.stop));
     StorageBenchResult result;
     on_every(drives, [&](std::size_t i) { drives[i]->fill(options.backends.front()); });
     for (const BenchRun& run : runs_of(options)) {

@@ -76,9 +76,9 @@ struct StorageBenchResult {
 
 /// Fills a file in each folder with random data, measures each row by sequential requests over the
 /// files again and again, and reads all back to compare. The files have no name once they are made,
-/// so nothing is left however the process ends. Memory: blocks in flight twice over, on huge pages.
-/// Throws std::invalid_argument on problems_of(), std::system_error on I/O errors and backends that
-/// do not work here, std::runtime_error naming file and offset on wrong data.
+/// so nothing is left however the process ends. Memory: 16 MiB and the blocks in flight, on huge
+/// pages. Throws std::invalid_argument on problems_of(), std::system_error on I/O errors and
+/// backends that do not work here, std::runtime_error naming file and offset on wrong data.
 [[nodiscard]] StorageBenchResult run_storage_bench(const StorageBenchOptions& options);
 
 }  // namespace spillway::nvme

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -73,14 +74,12 @@ BenchPattern::BenchPattern(std::size_t longest_block_bytes)
 }
 
 BenchDrive::BenchDrive(const fs::path& folder, std::uint64_t file_bytes,
-                       std::size_t in_flight_bytes, const BenchPattern& pattern,
-                       const std::function<bool()>& stop)
+                       const BenchPattern& pattern, const std::function<bool()>& stop)
     : folder_(folder),
       file_bytes_(file_bytes),
       pattern_(pattern),
       stop_(stop),
-      file_(make_nameless(folder, file_bytes)),
-      read_memory_(std::max(in_flight_bytes, fill_depth * fill_block_bytes)) {}
+      file_(make_nameless(folder, file_bytes)) {}
 
 void BenchDrive::fill(BackendKind backend) {
     IoQueue queue(make_backend(backend, fill_depth),
@@ -100,12 +99,14 @@ void BenchDrive::fill(BackendKind backend) {
 }
 
 std::uint64_t BenchDrive::verify(BackendKind backend) {
+    BufferPool buffers({.buffer_bytes = fill_depth * fill_block_bytes, .buffers = 1});
+    const BufferLease lease = buffers.acquire();
     IoQueue queue(make_backend(backend, fill_depth), {});
     std::uint64_t at = 0;
     while (at < file_bytes_ && !stop_()) {
         const auto bytes = static_cast<std::size_t>(
             std::min<std::uint64_t>(fill_depth * fill_block_bytes, file_bytes_ - at));
-        const auto found = read_memory_.bytes().first(bytes);
+        const auto found = lease.bytes().first(bytes);
         queue.submit(IoRequest::make_read(file_, at, found)).wait().throw_if_error();
         for (std::size_t done = 0; done < bytes; done += std::min(fill_block_bytes, bytes - done)) {
             const std::size_t piece = std::min(fill_block_bytes, bytes - done);
@@ -123,17 +124,20 @@ std::uint64_t BenchDrive::verify(BackendKind backend) {
     return at;
 }
 
-IoRequest BenchDrive::request(const BenchRun& run, std::uint64_t number) {
+BenchDrive::Flight BenchDrive::begin(const BenchRun& run, std::uint64_t number, BufferPool& buffers,
+                                     IoQueue& queue) {
     const std::uint64_t blocks = file_bytes_ / run.block_bytes;
     const bool writes = run.traffic == StorageTraffic::write ||
                         (run.traffic == StorageTraffic::mixed && number % 2 == 1);
     const std::uint64_t shift = writes && run.traffic == StorageTraffic::mixed ? blocks / 2 : 0;
     const std::uint64_t offset = (number + shift) % blocks * run.block_bytes;
     if (writes)
-        return IoRequest::make_write(file_, offset, pattern_.at(offset, run.block_bytes));
-    const std::size_t slot = number % run.depth;
-    return IoRequest::make_read(
-        file_, offset, read_memory_.bytes().subspan(slot * run.block_bytes, run.block_bytes));
+        return {{},
+                queue.submit(
+                    IoRequest::make_write(file_, offset, pattern_.at(offset, run.block_bytes)))};
+    BufferLease into = buffers.acquire();
+    const auto bytes = into.bytes();
+    return {std::move(into), queue.submit(IoRequest::make_read(file_, offset, bytes))};
 }
 
 BenchCount BenchDrive::run(const BenchRun& run) {
@@ -142,30 +146,36 @@ BenchCount BenchDrive::run(const BenchRun& run) {
     // Room in advance: growing in the middle of a run would be measured.
     latencies_us->reserve(std::size_t{1} << 20);
     {
+        BufferPool buffers({.buffer_bytes = run.block_bytes, .buffers = run.depth});
         IoQueue::Options options;
         options.depth = run.depth;
         options.max_operation_bytes = run.block_bytes;
-        options.fixed = {{read_memory_.bytes(), pattern_.memory()}, {&file_}};
+        options.fixed = {buffers.pieces(), {&file_}};
+        options.fixed.memory.push_back(pattern_.memory());
         IoQueue queue(
             std::make_unique<MeteringBackend>(make_backend(run.backend, run.depth), latencies_us),
             options);
         count.backend = queue.backend_name();
         count.notes = queue.notes();
-        drive(run, queue, count);
+        if (buffers.pages() == PageKind::small)
+            count.notes.push_back(buffers.note());
+        drive(run, buffers, queue, count);
     }
     count.latencies_us = std::move(*latencies_us);
     return count;
 }
 
-void BenchDrive::drive(const BenchRun& run, IoQueue& queue, BenchCount& count) {
-    std::vector<IoTicket> tickets(run.depth);
+void BenchDrive::drive(const BenchRun& run, BufferPool& buffers, IoQueue& queue,
+                       BenchCount& count) {
+    std::vector<Flight> flights(run.depth);
     const auto start = Clock::now();
     const auto seconds = [&] {
         return std::chrono::duration<double>(Clock::now() - start).count();
     };
-    const auto note = [&](IoTicket& ticket) {
-        const IoResult result = ticket.wait();
+    const auto end = [&](Flight& flight) {
+        const IoResult result = flight.ticket.wait();
         result.throw_if_error();
+        flight = {};
         count.moved_bytes += result.moved_bytes;
         const auto window = static_cast<std::size_t>(seconds() / run.time_limit_s *
                                                      static_cast<double>(BenchCount::window_count));
@@ -174,12 +184,12 @@ void BenchDrive::drive(const BenchRun& run, IoQueue& queue, BenchCount& count) {
     // At least one full set, so that a slow drive gives a row too.
     for (std::uint64_t number = 0; number < run.depth || (seconds() < run.time_limit_s && !stop_());
          ++number) {
-        IoTicket& ticket = tickets[number % run.depth];
-        note(ticket);
-        ticket = queue.submit(request(run, number));
+        Flight& flight = flights[number % run.depth];
+        end(flight);
+        flight = begin(run, number, buffers, queue);
     }
-    for (IoTicket& ticket : tickets)
-        note(ticket);
+    for (Flight& flight : flights)
+        end(flight);
     if (run.traffic != StorageTraffic::read)
         queue.submit(IoRequest::make_flush(file_)).wait().throw_if_error();
     count.wall_s = seconds();

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "nvme/buffer_pool.h"
 #include "nvme/direct_file.h"
 #include "nvme/huge_page_arena.h"
 #include "nvme/io_queue.h"
@@ -59,10 +60,8 @@ struct BenchCount {
 /// A nameless file in one folder and the traffic on it. Used by one thread at a time.
 class BenchDrive {
   public:
-    /// `in_flight_bytes`: the most that a run has in flight.
     BenchDrive(const std::filesystem::path& folder, std::uint64_t file_bytes,
-               std::size_t in_flight_bytes, const BenchPattern& pattern,
-               const std::function<bool()>& stop);
+               const BenchPattern& pattern, const std::function<bool()>& stop);
 
     /// Writes the whole file, then flushes.
     void fill(BackendKind backend);
@@ -74,15 +73,21 @@ class BenchDrive {
   private:
     using Clock = std::chrono::steady_clock;
 
-    [[nodiscard]] IoRequest request(const BenchRun& run, std::uint64_t number);
-    void drive(const BenchRun& run, IoQueue& queue, BenchCount& count);
+    /// An operation under way and, of a read, where it goes.
+    struct Flight {
+        BufferLease into;
+        IoTicket ticket;
+    };
+
+    [[nodiscard]] Flight begin(const BenchRun& run, std::uint64_t number, BufferPool& buffers,
+                               IoQueue& queue);
+    void drive(const BenchRun& run, BufferPool& buffers, IoQueue& queue, BenchCount& count);
 
     std::filesystem::path folder_;
     std::uint64_t file_bytes_;
     const BenchPattern& pattern_;
     const std::function<bool()>& stop_;
     DirectFile file_;
-    HugePageArena read_memory_;
 };
 
 }  // namespace spillway::nvme::detail

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <iterator>
+#include <numeric>
 #include <system_error>
 #include <thread>
 
@@ -24,7 +25,7 @@ namespace {
 constexpr std::size_t most_piece_bytes = std::size_t{1} << 30;  // the kernel's limit of one buffer
 
 /// What stood in the way of locking the memory that the kernel is to keep at hand.
-std::string memory_note(int error, std::size_t needed_bytes) {
+std::string memory_note(int error, std::size_t locked_bytes, std::size_t needed_bytes) {
     std::string limit;
     rlimit locked = {};
     if (error == ENOMEM && ::getrlimit(RLIMIT_MEMLOCK, &locked) == 0 &&
@@ -33,10 +34,30 @@ std::string memory_note(int error, std::size_t needed_bytes) {
             " (RLIMIT_MEMLOCK allows {} bytes, {} are needed: raise it with `ulimit "
             "-l` or docker's `--ulimit memlock=-1`)",
             locked.rlim_cur, needed_bytes);
+    const std::string how_much =
+        locked_bytes == 0
+            ? "are not registered"
+            : fmt::format("are registered for {} of {} bytes alone", locked_bytes, needed_bytes);
     return fmt::format(
-        "I/O buffers are not registered with io_uring, which costs some processor "
-        "time per request: {}{}",
+        "I/O buffers {} with io_uring, which costs some processor time per request: {}{}", how_much,
         error_name(error), limit);
+}
+
+std::size_t sum_of(std::span<const iovec> vectors) {
+    return std::accumulate(vectors.begin(), vectors.end(), std::size_t{0},
+                           [](std::size_t sum, const iovec& one) { return sum + one.iov_len; });
+}
+
+/// The next number of pieces to try where `tried` were too many: what the limit leaves by itself,
+/// then half, since others of this user draw on it too.
+std::size_t fewer(std::span<const iovec> tried) {
+    rlimit locked = {};
+    std::size_t count = tried.size() - 1;
+    if (::getrlimit(RLIMIT_MEMLOCK, &locked) != 0 || sum_of(tried) <= locked.rlim_cur)
+        return tried.size() / 2;
+    while (count > 0 && sum_of(tried.first(count)) > locked.rlim_cur)
+        --count;
+    return count;
 }
 
 }  // namespace
@@ -89,15 +110,22 @@ std::string UringRing::register_memory(std::span<const std::span<std::byte>> mem
     }
     if (vectors.empty())
         return {};
-    const int result =
-        io_uring_register_buffers(&ring_, vectors.data(), static_cast<unsigned>(vectors.size()));
-    if (result < 0)
-        return memory_note(-result, total_bytes);
+    int refusal = 0;
+    std::span<const iovec> tried = vectors;
+    while (!tried.empty()) {
+        const int result =
+            io_uring_register_buffers(&ring_, tried.data(), static_cast<unsigned>(tried.size()));
+        if (result >= 0)
+            break;
+        refusal = -result;
+        tried = tried.first(refusal == ENOMEM ? fewer(tried) : 0);
+    }
+    pieces.resize(tried.size());
     std::sort(pieces.begin(), pieces.end(), [](const FixedPiece& a, const FixedPiece& b) {
         return a.memory.data() < b.memory.data();
     });
     fixed_memory_ = std::move(pieces);
-    return {};
+    return refusal == 0 ? "" : memory_note(refusal, sum_of(tried), total_bytes);
 }
 
 std::string UringRing::register_files(std::span<DirectFile* const> files) {

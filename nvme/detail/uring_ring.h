@@ -37,8 +37,10 @@ class UringRing {
         return file_index(file.descriptor()) >= 0;
     }
 
-    /// "" or why it could not be done, a sentence.
+    /// "" or why it could not be done, a sentence. Where a limit forbids all of the memory, as many
+    /// of the spans as it allows, from the first on.
     [[nodiscard]] std::string register_memory(std::span<const std::span<std::byte>> memory);
+    /// "" or why it could not be done, a sentence.
     [[nodiscard]] std::string register_files(std::span<DirectFile* const> files);
 
     /// Only gathers: a later submission hands it over. False: there is no room.

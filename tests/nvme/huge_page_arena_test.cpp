@@ -20,6 +20,7 @@
 
 using spillway::nvme::HugePageArena;
 using spillway::nvme::HugePages;
+using spillway::nvme::PageKind;
 
 namespace {
 
@@ -38,6 +39,37 @@ std::size_t mapping_kib(const void* address, const std::string& key) {
     }
     return 0;
 }
+
+/// More huge pages set aside by the kernel for the life of the object; needs root.
+class ReservedPages {
+  public:
+    ReservedPages() = default;
+    ~ReservedPages() {
+        if (added_)
+            set(before_);
+    }
+    ReservedPages(const ReservedPages&) = delete;
+    ReservedPages& operator=(const ReservedPages&) = delete;
+
+    bool add(std::size_t pages) {
+        before_ = count();
+        added_ = true;
+        set(before_ + pages);
+        return count() == before_ + pages;
+    }
+    static std::size_t count() {
+        std::ifstream file(setting);
+        std::size_t pages = 0;
+        return file >> pages ? pages : 0;
+    }
+
+  private:
+    static constexpr const char* setting = "/proc/sys/vm/nr_hugepages";
+    static void set(std::size_t pages) { std::ofstream(setting) << pages; }
+
+    std::size_t before_ = 0;
+    bool added_ = false;
+};
 
 }  // namespace
 
@@ -68,12 +100,50 @@ TEST_CASE("an arena works without huge pages and says so") {
             ::_exit(2);
         const HugePageArena arena(HugePageArena::page_bytes);
         arena.bytes().back() = std::byte{1};
-        ::_exit(arena.huge_pages() == HugePages::refused ? 0 : 1);
+        const bool is_small =
+            arena.pages() == PageKind::small && arena.huge_pages() == HugePages::refused;
+        const bool says_so = arena.note().find("4 KiB pages") != std::string::npos;
+        ::_exit(is_small && says_so ? 0 : 1);
     }
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     REQUIRE(WIFEXITED(status));
     REQUIRE(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("an arena asked for small pages has no others, and nothing to note") {
+    const HugePageArena arena(4 * HugePageArena::page_bytes, PageKind::small);
+    REQUIRE(arena.pages() == PageKind::small);
+    REQUIRE(arena.note().empty());
+    REQUIRE(mapping_kib(arena.bytes().data(), "AnonHugePages") == 0);
+}
+
+TEST_CASE("an arena lies on reserved huge pages where some are free, else says on what") {
+    ReservedPages reserved;
+    SECTION("there are") {
+        if (!reserved.add(4))
+            return spillway::testing::skip("huge pages cannot be reserved here");
+        HugePageArena arena(3 * HugePageArena::page_bytes, PageKind::reserved_huge);
+        REQUIRE(arena.pages() == PageKind::reserved_huge);
+        REQUIRE(arena.huge_pages() == HugePages::granted);
+        REQUIRE(arena.note().empty());
+        REQUIRE(mapping_kib(arena.bytes().data(), "KernelPageSize") == 2048);
+        arena.bytes().back() = std::byte{9};
+        const HugePageArena moved(std::move(arena));
+        REQUIRE(moved.pages() == PageKind::reserved_huge);
+        REQUIRE(moved.bytes().back() == std::byte{9});
+    }
+    SECTION("not so many") {
+        const std::size_t more = (ReservedPages::count() + 8) * HugePageArena::page_bytes;
+        const HugePageArena arena(more, PageKind::reserved_huge);
+        REQUIRE(arena.pages() != PageKind::reserved_huge);
+        REQUIRE_THAT(arena.note(), Catch::Contains("I/O buffers lie on"));
+        if (arena.pages() == PageKind::transparent_huge)
+            REQUIRE_THAT(arena.note(),
+                         Catch::Contains("ENOMEM") && Catch::Contains("vm.nr_hugepages"));
+        REQUIRE(std::all_of(arena.bytes().begin(), arena.bytes().end(),
+                            [](std::byte one) { return one == std::byte{0}; }));
+    }
 }
 
 TEST_CASE("an empty arena takes nothing") {

@@ -26,8 +26,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "nvme/buffer_pool.h"
 #include "nvme/direct_file.h"
-#include "nvme/huge_page_arena.h"
 #include "nvme/io_backend.h"
 #include "nvme/io_queue.h"
 #include "tests/nvme/soak/soak_worker.h"
@@ -45,6 +45,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t file_units = (std::uint64_t{24} << 20) / SoakModel::unit_bytes;
 constexpr std::size_t workers = 2;
+constexpr std::size_t pool_buffers = workers * SoakWorker::slots * 2 / 3;  // they have to share
 constexpr double longest_queue_s = 1.5;
 constexpr std::ptrdiff_t most_growth_bytes = std::ptrdiff_t{16} << 20;
 constexpr int warm_up_queues = 8;
@@ -87,8 +88,7 @@ struct Holdings {
 
 void expect_equal(const char* what, std::uint64_t found, std::uint64_t expected) {
     if (found != expected)
-        throw std::runtime_error(
-            fmt::format("{}: the queue counts {}, its tickets {}", what, found, expected));
+        throw std::runtime_error(fmt::format("{}: found {}, expected {}", what, found, expected));
 }
 
 class Soak {
@@ -96,17 +96,17 @@ class Soak {
     explicit Soak(const Options& options)
         : options_(options),
           random_(options.seed),
-          arena_(workers * SoakWorker::memory_bytes),
+          buffers_({.buffer_bytes = SoakWorker::buffer_bytes,
+                    .buffers = pool_buffers,
+                    .kept_for_demand = 2}),
           kinds_{BackendKind::threads} {
         if (io_uring_refusal().empty())
             kinds_.push_back(BackendKind::io_uring);
         if (libaio_refusal().empty())
             kinds_.push_back(BackendKind::libaio);
         for (std::size_t i = 0; i < workers; ++i)
-            workers_.emplace_back(
-                SoakModel(i * file_units / workers, file_units / workers),
-                arena_.bytes().subspan(i * SoakWorker::memory_bytes, SoakWorker::memory_bytes),
-                random_());
+            workers_.emplace_back(SoakModel(i * file_units / workers, file_units / workers),
+                                  buffers_, random_());
     }
 
     void run() {
@@ -158,7 +158,7 @@ class Soak {
         options.read_depth = pick<std::size_t>({0, 2});
         options.write_depth = pick<std::size_t>({0, 1, 4});
         if (random_() % 2 == 0)
-            options.fixed = {{arena_.bytes()}, {&file}};
+            options.fixed = {buffers_.pieces(), {&file}};
         return options;
     }
 
@@ -184,6 +184,7 @@ class Soak {
             expect_equal("written bytes", statistics.written_bytes, counts.written_bytes);
             expect_equal("flushes", statistics.flushes, counts.flushes);
             expect_equal("pending requests", queue.pending().size(), 0);
+            expect_equal("free buffers", buffers_.free_buffers(), pool_buffers);
             counts_ += counts;
         }
         expect_equal("operations", faults->completed.load(), faults->taken.load());
@@ -234,7 +235,7 @@ class Soak {
     Options options_;
     std::mt19937_64 random_;
     spillway::testing::TemporaryFolder folder_;
-    HugePageArena arena_;
+    BufferPool buffers_;
     std::vector<BackendKind> kinds_;
     std::vector<SoakWorker> workers_;
     SoakCounts counts_;

@@ -20,6 +20,15 @@ constexpr auto guard = std::byte{0xa5};
     throw std::runtime_error(what);
 }
 
+void check_guards(std::span<const std::byte> buffer, std::size_t used_bytes) {
+    const auto is_guard = [](std::byte one) { return one == guard; };
+    const auto before = buffer.first(SoakWorker::guard_bytes);
+    const auto behind = buffer.subspan(SoakWorker::guard_bytes + used_bytes);
+    if (!std::all_of(before.begin(), before.end(), is_guard) ||
+        !std::all_of(behind.begin(), behind.end(), is_guard))
+        fail(fmt::format("memory beside a request of {} bytes was changed", used_bytes));
+}
+
 }  // namespace
 
 SoakCounts& SoakCounts::operator+=(const SoakCounts& other) noexcept {
@@ -32,24 +41,17 @@ SoakCounts& SoakCounts::operator+=(const SoakCounts& other) noexcept {
     return *this;
 }
 
-SoakWorker::SoakWorker(SoakModel model, std::span<std::byte> memory, std::uint64_t seed)
-    : model_(std::move(model)), memory_(memory), random_(seed), slots_(slots) {
-    std::fill(memory_.begin(), memory_.end(), guard);
-}
+SoakWorker::SoakWorker(SoakModel model, BufferPool& buffers, std::uint64_t seed)
+    : model_(std::move(model)), buffers_(&buffers), random_(seed), slots_(slots) {}
 
-std::span<std::byte> SoakWorker::memory_of(std::size_t slot) const {
-    return memory_.subspan(slot * (most_bytes + 2 * guard_bytes) + guard_bytes, most_bytes);
-}
-
-void SoakWorker::check_guards(std::size_t slot) const {
-    const auto whole =
-        memory_.subspan(slot * (most_bytes + 2 * guard_bytes), most_bytes + 2 * guard_bytes);
-    const std::size_t used = slots_[slot].range.count * unit_bytes;
-    const auto is_guard = [](std::byte one) { return one == guard; };
-    const auto behind = whole.subspan(guard_bytes + used, guard_bytes);
-    if (!std::all_of(whole.begin(), whole.begin() + guard_bytes, is_guard) ||
-        !std::all_of(behind.begin(), behind.end(), is_guard))
-        fail(fmt::format("memory beside a request of {} bytes was changed", used));
+/// Waits only while it holds none: two who hold all and wait for more would wait for good.
+BufferLease SoakWorker::lease() {
+    const bool holds_none = std::none_of(slots_.begin(), slots_.end(),
+                                         [](const Slot& one) { return bool(one.memory); });
+    const auto priority = random_() % 2 == 0 ? ReadPriority::demand : ReadPriority::prefetch;
+    BufferLease lease = holds_none ? buffers_->acquire(priority) : buffers_->try_acquire(priority);
+    std::fill(lease.bytes().begin(), lease.bytes().end(), guard);
+    return lease;
 }
 
 /// A random range that nothing in flight forbids; reads may share, writes may not.
@@ -70,13 +72,14 @@ std::optional<UnitRange> SoakWorker::free_range(IoOperation operation) {
 
 /// What the queue must refuse whatever the machine.
 void SoakWorker::begin_refused(IoQueue& queue, DirectFile& file, std::size_t slot) {
-    const auto piece = memory_of(slot).subspan(1, unit_bytes);
+    const auto piece = slots_[slot].memory.bytes().subspan(1, unit_bytes);
     IoRequest request = IoRequest::make_write(file, model_.first() * unit_bytes + 1, piece);
     if (!file.is_direct())
         request.data = nullptr;
     if (queue.submit(request).wait().error.value() != EINVAL)
         fail("a request without memory or alignment was not refused");
     ++counts_.refusals;
+    slots_[slot].memory = {};
 }
 
 void SoakWorker::begin(std::size_t slot, IoQueue& queue, DirectFile& file) {
@@ -85,18 +88,21 @@ void SoakWorker::begin(std::size_t slot, IoQueue& queue, DirectFile& file) {
     one.operation = kind < 3    ? IoOperation::flush
                     : kind < 50 ? IoOperation::read
                                 : IoOperation::write;
+    one.memory = lease();
+    if (!one.memory)
+        return;
     if (kind == 99)
         return begin_refused(queue, file, slot);
     one.range = {};
     IoRequest request = IoRequest::make_flush(file);
     if (one.operation != IoOperation::flush) {
         const auto range = free_range(one.operation);
-        if (!range)
+        if (!range) {
+            one.memory = {};
             return;
+        }
         one.range = *range;
-        const auto memory = memory_of(slot).first(range->count * unit_bytes);
-        std::fill(memory_of(slot).begin() + static_cast<std::ptrdiff_t>(memory.size()),
-                  memory_of(slot).end(), guard);
+        const auto memory = one.memory.bytes().subspan(guard_bytes, range->count * unit_bytes);
         const std::uint64_t offset = range->first * unit_bytes;
         const auto priority = random_() % 2 == 0 ? ReadPriority::demand : ReadPriority::prefetch;
         if (one.operation == IoOperation::read) {
@@ -116,6 +122,7 @@ void SoakWorker::end(std::size_t slot) {
     const IoResult result = one.ticket.wait();
     one.is_busy = false;
     one.ticket = {};
+    const BufferLease memory = std::exchange(one.memory, {});
     const std::size_t asked = one.range.count * unit_bytes;
     const bool was_refused = one.operation == IoOperation::flush && !result.ok() &&
                              result.context.find("refused") != std::string::npos;
@@ -131,7 +138,7 @@ void SoakWorker::end(std::size_t slot) {
         counts_.flushes += result.ok() ? 1U : 0U;
         return;
     }
-    check_guards(slot);
+    check_guards(memory.bytes(), asked);
     (one.operation == IoOperation::read ? counts_.read_bytes : counts_.written_bytes) +=
         result.moved_bytes;
     if (one.operation == IoOperation::write) {
@@ -140,7 +147,8 @@ void SoakWorker::end(std::size_t slot) {
         else
             model_.write_failed(one.range, one.version);
     } else if (result.ok()) {
-        if (const auto wrong = model_.check_read(one.range, memory_of(slot).first(asked));
+        if (const auto wrong =
+                model_.check_read(one.range, memory.bytes().subspan(guard_bytes, asked));
             !wrong.empty())
             fail(wrong);
     }
@@ -161,7 +169,8 @@ SoakCounts SoakWorker::run(IoQueue& queue, DirectFile& file, const std::function
 }
 
 void SoakWorker::initialise(IoQueue& queue, DirectFile& file) {
-    const auto memory = memory_of(0);
+    const BufferLease lease = buffers_->acquire();
+    const auto memory = lease.bytes().first(most_bytes);
     const std::uint64_t step = most_bytes / unit_bytes;
     for (std::uint64_t at = 0; at < model_.units(); at += step) {
         const std::uint64_t count = std::min(step, model_.units() - at);
@@ -176,7 +185,8 @@ void SoakWorker::initialise(IoQueue& queue, DirectFile& file) {
 }
 
 void SoakWorker::verify(IoQueue& queue, DirectFile& file) {
-    const auto memory = memory_of(0);
+    const BufferLease lease = buffers_->acquire();
+    const auto memory = lease.bytes().first(most_bytes);
     const std::uint64_t step = most_bytes / unit_bytes;
     for (std::uint64_t at = 0; at < model_.units(); at += step) {
         const UnitRange range{model_.first() + at, std::min(step, model_.units() - at)};

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "nvme/buffer_pool.h"
 #include "nvme/direct_file.h"
 #include "nvme/io_queue.h"
 #include "tests/nvme/soak/soak_model.h"
@@ -29,17 +30,18 @@ struct SoakCounts {
     SoakCounts& operator+=(const SoakCounts& other) noexcept;
 };
 
-/// One thread's random requests on its own part of the file, several in flight, each checked
-/// against the model when it ends. Keeps its model from queue to queue.
+/// One thread's random requests on its own part of the file, several in flight, in buffers that it
+/// leases from a pool shared with others, each checked against the model when it ends. Keeps its
+/// model from queue to queue.
 class SoakWorker {
   public:
     static constexpr std::size_t slots = 12;
     static constexpr std::size_t most_bytes = std::size_t{512} << 10;
     static constexpr std::size_t guard_bytes = 4096;
-    static constexpr std::size_t memory_bytes = slots * (most_bytes + 2 * guard_bytes);
+    static constexpr std::size_t buffer_bytes = most_bytes + 2 * guard_bytes;
 
-    /// `memory`: memory_bytes, aligned to 4096.
-    SoakWorker(SoakModel model, std::span<std::byte> memory, std::uint64_t seed);
+    /// `buffers`: of buffer_bytes each.
+    SoakWorker(SoakModel model, BufferPool& buffers, std::uint64_t seed);
 
     /// Until `stop` or a failed flush of the file, after which it must be opened anew; nothing is
     /// in flight afterwards. Throws std::runtime_error where anything is lost, doubled or damaged.
@@ -52,6 +54,7 @@ class SoakWorker {
 
   private:
     struct Slot {
+        BufferLease memory;
         IoTicket ticket;
         IoOperation operation = IoOperation::flush;
         UnitRange range;
@@ -59,15 +62,14 @@ class SoakWorker {
         bool is_busy = false;
     };
 
-    [[nodiscard]] std::span<std::byte> memory_of(std::size_t slot) const;
+    [[nodiscard]] BufferLease lease();
     [[nodiscard]] std::optional<UnitRange> free_range(IoOperation operation);
     void begin(std::size_t slot, IoQueue& queue, DirectFile& file);
     void begin_refused(IoQueue& queue, DirectFile& file, std::size_t slot);
     void end(std::size_t slot);
-    void check_guards(std::size_t slot) const;
 
     SoakModel model_;
-    std::span<std::byte> memory_;
+    BufferPool* buffers_;
     std::mt19937_64 random_;
     std::vector<Slot> slots_;
     SoakCounts counts_;
