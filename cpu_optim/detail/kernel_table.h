@@ -18,8 +18,13 @@
 #if defined(__x86_64__)
 #define SPILLWAY_KERNEL_TABLE(kernel) \
     { &N_AVX2::kernel, &N_AVX3::kernel }
+/// Of update_rule<Loop>() (elementwise_dispatch-inl.h).
+#define SPILLWAY_LOOP_TABLE(Loop) \
+    { &N_AVX2::update_rule<N_AVX2::Loop>, &N_AVX3::update_rule<N_AVX3::Loop> }
 #else
 #define SPILLWAY_KERNEL_TABLE(kernel) \
+    { nullptr, nullptr }
+#define SPILLWAY_LOOP_TABLE(Loop) \
     { nullptr, nullptr }
 #endif
 

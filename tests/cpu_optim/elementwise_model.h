@@ -39,6 +39,7 @@ class ElementwiseModel {
         return worst;
     }
     [[nodiscard]] const Bounded& w() const { return w_; }
+    [[nodiscard]] const Bounded& state(std::size_t plane) const { return state_.at(plane); }
 
   private:
     static Bounded power(double base, std::uint64_t exponent) {
