@@ -11,13 +11,25 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(highway REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(openblas REQUIRED IMPORTED_TARGET openblas)
 
-# Optional: no layer has device code yet, so a toolkit changes nothing in this version.
+# Optional: nvcc compiles the kernels of the CUDA device. Nothing of the toolkit is linked: the driver is loaded when
+# a device is asked for. -DSPILLWAY_NVCC=FILE names another one; scripts/setup.sh --cuda brings one into .cuda/.
+set(SPILLWAY_KERNELS OFF)
 if(SPILLWAY_CUDA)
-    find_package(CUDAToolkit QUIET)
-    if(CUDAToolkit_FOUND)
-        message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found; this version has no CUDA device")
+    find_program(SPILLWAY_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
+                 PATHS /usr/local/cuda ${CMAKE_SOURCE_DIR}/.cuda/nvidia/cu13)
+    set(nvcc_version)
+    if(SPILLWAY_NVCC)
+        execute_process(COMMAND ${SPILLWAY_NVCC} --version OUTPUT_VARIABLE nvcc_text ERROR_QUIET)
+        string(REGEX MATCH "release ([0-9]+[.][0-9]+)" nvcc_version "${nvcc_text}")
+        set(nvcc_version ${CMAKE_MATCH_1})
+    endif()
+    if(NOT SPILLWAY_NVCC)
+        message(STATUS "no nvcc found: the CUDA device will be refused (scripts/setup.sh --cuda brings one)")
+    elseif(NOT nvcc_version OR nvcc_version VERSION_LESS 12.0)
+        message(STATUS "${SPILLWAY_NVCC} is no nvcc of 12.0 or later: the CUDA device will be refused")
     else()
-        message(STATUS "no CUDA toolkit found")
+        set(SPILLWAY_KERNELS ON)
+        message(STATUS "CUDA kernels by ${SPILLWAY_NVCC} ${nvcc_version}")
     endif()
 endif()
 

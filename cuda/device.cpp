@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cuda/cpu_device.h"
+#include "cuda/cuda_device.h"
 #include "cuda/device_spec.h"
 #include "cuda/sim_device.h"
 
@@ -60,10 +61,20 @@ void DeviceBuffer::release() noexcept {
         device_->deallocate(data_, size_bytes_);
 }
 
-std::unique_ptr<Device> make_device(std::string_view spec, std::size_t cpu_capacity_bytes) {
+std::unique_ptr<HostRegistration> Device::register_host(std::byte*, std::size_t) {
+    return std::make_unique<HostRegistration>();
+}
+
+std::unique_ptr<Device> make_device(std::string_view spec, std::size_t capacity_bytes) {
     const DeviceSpec parsed = parse_device_spec(spec);
     if (parsed.kind == DeviceSpec::Kind::cpu)
-        return make_cpu_device(cpu_capacity_bytes);
+        return make_cpu_device(capacity_bytes);
+    if (parsed.kind == DeviceSpec::Kind::cuda) {
+        CudaOptions options;
+        options.ordinal = parsed.ordinal;
+        options.capacity_bytes = capacity_bytes;
+        return make_cuda_device(options);
+    }
     SimOptions options;
     options.capacity_bytes = parsed.capacity_bytes;
     options.link_bytes_per_s = parsed.link_bytes_per_s;

@@ -34,6 +34,7 @@ class OutOfDeviceMemory : public std::runtime_error {
 };
 
 class Device;
+class KernelStream;
 
 /// Owns a run of device memory, aligned to 4096 bytes. Move-only; moved-from is empty. Freed memory
 /// must not be in use by a stream: synchronise first. A buffer left over when its device is
@@ -117,6 +118,20 @@ class Stream {
     virtual void wait(const Event& event) = 0;
     /// Blocks the host until all work queued so far has executed.
     virtual void synchronize() = 0;
+
+    /// Where the device computes by kernels of its own (kernel_stream.h), the way to them; null
+    /// where launch() is how it computes. A device with kernels runs what launch() is given on the
+    /// host, in the stream's order, where it can touch host memory alone; once a failure is known
+    /// no more is queued, but what had been queued before it is known still executes.
+    [[nodiscard]] virtual KernelStream* kernels() noexcept { return nullptr; }
+};
+
+/// Host memory made ready for copies at the link's full rate, as long as this exists. No copy may
+/// be in flight when it is destroyed.
+class HostRegistration {
+  public:
+    virtual ~HostRegistration() = default;
+    [[nodiscard]] virtual std::size_t page_locked_bytes() const noexcept { return 0; }
 };
 
 /// Bytes and seconds since construction.
@@ -142,7 +157,7 @@ class Device {
     [[nodiscard]] virtual MemoryKind memory_kind() const noexcept = 0;
     [[nodiscard]] virtual std::size_t capacity_bytes() const noexcept = 0;
     [[nodiscard]] virtual std::size_t free_bytes() const noexcept = 0;
-    /// Bytes per second each way; 0 where there is no link.
+    /// Bytes per second each way; 0 where there is no link, or none whose rate is known.
     [[nodiscard]] virtual double link_bytes_per_s() const noexcept = 0;
 
     /// Throws OutOfDeviceMemory. Room is taken in whole pages of 4096 bytes; no bytes, an empty
@@ -151,6 +166,11 @@ class Device {
     [[nodiscard]] virtual std::unique_ptr<Stream> create_stream(std::string_view name) = 0;
     [[nodiscard]] virtual DeviceStatistics statistics() const = 0;
 
+    /// Page-locks host memory where the device gains by it, in pieces; `data` begins a page. Throws
+    /// DriverError, with all pieces undone and the failed one named.
+    [[nodiscard]] virtual std::unique_ptr<HostRegistration> register_host(std::byte* data,
+                                                                          std::size_t bytes);
+
   private:
     friend class DeviceBuffer;
     virtual void deallocate(std::byte* data, std::size_t bytes) noexcept = 0;
@@ -158,11 +178,11 @@ class Device {
     std::shared_ptr<const void> alive_ = std::make_shared<char>();
 };
 
-/// `spec`: "cpu" or "sim:BYTES[@RATE]" ("sim:256MiB@8GB/s"; without a rate the link is as fast as
-/// memory). `cpu_capacity_bytes` limits the `cpu` device. "cuda:N" is refused by name until it
-/// exists. Throws std::invalid_argument that names the spec, what is wrong with it and what is
-/// accepted.
+/// `spec`: "cpu", "cuda:N" or "sim:BYTES[@RATE]" ("sim:256MiB@8GB/s"; without a rate the link is as
+/// fast as memory). `capacity_bytes` limits `cpu` and `cuda:N`; 0 leaves a `cuda:N` what is free on
+/// it, less a margin. Throws std::invalid_argument that names the spec, what is wrong with it and
+/// what is accepted, or why there is no such device.
 [[nodiscard]] std::unique_ptr<Device> make_device(std::string_view spec,
-                                                  std::size_t cpu_capacity_bytes);
+                                                  std::size_t capacity_bytes);
 
 }  // namespace spillway::cuda

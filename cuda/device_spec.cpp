@@ -2,7 +2,9 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "cuda/device_spec.h"
 
+#include <charconv>
 #include <stdexcept>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -12,12 +14,13 @@
 namespace spillway::cuda {
 namespace {
 
+constexpr std::string_view cuda_prefix = "cuda:";
 constexpr std::string_view sim_prefix = "sim:";
 constexpr std::string_view rate_suffix = "/s";
 
 [[noreturn]] void refuse(std::string_view spec, std::string_view what) {
     throw std::invalid_argument(
-        fmt::format("device '{}': {}; accepted are 'cpu' and 'sim:BYTES[@RATE]', as in "
+        fmt::format("device '{}': {}; accepted are 'cpu', 'cuda:N' and 'sim:BYTES[@RATE]', as in "
                     "'sim:256MiB@8GB/s'",
                     spec, what));
 }
@@ -48,13 +51,24 @@ double parse_rate(std::string_view spec, std::string_view text) {
     return static_cast<double>(*bytes);
 }
 
+int parse_ordinal(std::string_view spec) {
+    if (spec.size() <= cuda_prefix.size())
+        refuse(spec, "a 'cuda' device needs a number, as in 'cuda:0'");
+    const auto text = spec.substr(cuda_prefix.size());
+    int ordinal = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ordinal);
+    if (error != std::errc() || end != text.data() + text.size() || ordinal < 0)
+        refuse(spec, fmt::format("the number '{}' is not one of 0, 1, 2 ...", text));
+    return ordinal;
+}
+
 }  // namespace
 
 DeviceSpec parse_device_spec(std::string_view spec) {
     if (spec == "cpu")
         return {};
-    if (spec == "cuda" || spec.starts_with("cuda:"))
-        refuse(spec, "'cuda' devices are not available in this build yet");
+    if (spec == "cuda" || spec.starts_with(cuda_prefix))
+        return {.kind = DeviceSpec::Kind::cuda, .ordinal = parse_ordinal(spec)};
     if (spec == "sim")
         refuse(spec, "a 'sim' device needs a size");
     if (!spec.starts_with(sim_prefix))
@@ -62,7 +76,8 @@ DeviceSpec parse_device_spec(std::string_view spec) {
 
     const auto rest = spec.substr(sim_prefix.size());
     const auto at = rest.find('@');
-    DeviceSpec parsed{DeviceSpec::Kind::sim, parse_capacity(spec, rest.substr(0, at)), 0};
+    DeviceSpec parsed{.kind = DeviceSpec::Kind::sim,
+                      .capacity_bytes = parse_capacity(spec, rest.substr(0, at))};
     if (at != std::string_view::npos)
         parsed.link_bytes_per_s = parse_rate(spec, rest.substr(at + 1));
     return parsed;

@@ -3,13 +3,26 @@
 #
 #   scripts/setup.sh            compiler, CMake, libraries
 #   scripts/setup.sh --python   also .venv with torch, for the tests that compare against it
+#   scripts/setup.sh --cuda     also .cuda with nvcc, where the machine has none, for the kernels of the CUDA device
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+with_python=false
+with_cuda=false
+for argument in "$@"; do
+    case $argument in
+        --python) with_python=true ;;
+        --cuda) with_cuda=true ;;
+        *) echo "setup: $argument is no option; there are --python and --cuda" >&2; exit 2 ;;
+    esac
+done
 
 packages=(g++ cmake ninja-build pkg-config git ca-certificates
           libhwy-dev libtbb-dev libaio1 liburing-dev libhwloc-dev libxxhash-dev libfmt-dev libcli11-dev
           nlohmann-json3-dev libopenblas-dev catch2 ccache clang-format python3)
-[[ ${1:-} == --python ]] && packages+=(python3-venv python3-dev)
+$with_python && packages+=(python3-venv python3-dev)
+has_nvcc() { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc || -x .cuda/nvidia/cu13/bin/nvcc ]]; }
+$with_cuda && { has_nvcc >/dev/null && with_cuda=false || packages+=(python3-venv); }
 
 missing=()
 for package in "${packages[@]}"; do
@@ -25,9 +38,15 @@ if ((${#missing[@]})); then
         "${missing[@]}" >/dev/null
 fi
 
-if [[ ${1:-} == --python ]] && ! .venv/bin/python -c 'import torch, safetensors, transformers, accelerate, peft, lightning' 2>/dev/null; then
+if $with_python && ! .venv/bin/python -c 'import torch, safetensors, transformers, accelerate, peft, lightning' 2>/dev/null; then
     echo "setup: making .venv with torch (some minutes, 3 GB)"
     python3 -m venv .venv
     .venv/bin/pip install --quiet torch numpy safetensors transformers accelerate peft lightning
+fi
+if $with_cuda; then
+    echo "setup: making .cuda with nvcc (300 MB)"
+    python3 -m venv .cuda/pip
+    .cuda/pip/bin/pip install --quiet --no-deps --target .cuda \
+        nvidia-cuda-nvcc==13.0.* nvidia-nvvm==13.0.* nvidia-cuda-crt==13.0.* nvidia-cuda-runtime==13.0.*
 fi
 echo "setup: ready"

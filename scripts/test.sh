@@ -12,7 +12,7 @@ tests_at_once=$((jobs < 4 ? jobs : 4))
 step() { printf '\n== %s (%d s so far)\n' "$1" "$((SECONDS - began))"; }
 
 step "setup"
-scripts/setup.sh --python
+scripts/setup.sh --python --cuda
 
 step "layers"
 scripts/check_layers.py

@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "cpu_optim/isa.h"
+#include "cuda/cuda_device.h"
 #include "cuda/device_spec.h"
 #include "engine/cli/backend_option.h"
 #include "engine/cli/nearest.h"
@@ -176,7 +177,16 @@ void check_nvme(const std::string& value) {
 void check_device(const std::string& value) {
     constexpr double least = 1e6;
     constexpr double most = 1e15;
-    const auto rate = cuda::parse_device_spec(value).link_bytes_per_s;
+    const auto device = cuda::parse_device_spec(value);
+    if (device.kind == cuda::DeviceSpec::Kind::cuda) {
+        const auto refusal = cuda::cuda_refusal(cuda::inspect_cuda(), device.ordinal);
+        throw std::invalid_argument(fmt::format(
+            "\"{}\": {}", value,
+            refusal.empty() ? "there is such a device, but training on it is not available in this "
+                              "version; it takes cpu and sim:BYTES[@RATE]"
+                            : refusal));
+    }
+    const auto rate = device.link_bytes_per_s;
     if (rate != 0 && !(rate >= least && rate < most))
         throw std::invalid_argument(
             fmt::format("\"{}\": its link moves {} bytes/s; simulated are 1MB/s to below 1000TB/s",

@@ -12,6 +12,7 @@
 #include <catch2/catch.hpp>
 
 #include "cuda/sim_device.h"
+#include "tests/cuda/standin_device.h"
 
 using namespace spillway::cuda;
 
@@ -29,11 +30,22 @@ std::unique_ptr<Device> make_suite_device(const std::string& which) {
         options.seed = 1;
         return make_sim_device(options);
     }
+    if (which.starts_with("cuda")) {
+        spillway::standin::Settings settings;
+        settings.max_delay_s = which == "cuda with delays" ? 200e-6 : 0;
+        return make_standin_device(capacity, settings);
+    }
     return make_device(which, capacity);
 }
 
 auto every_device() {
     return GENERATE("cpu", "sim:256KiB", "sim:256KiB@1GB/s", "sim with delays");
+}
+
+/// Those too whose memory no function on the host may touch.
+auto every_device_and_cuda() {
+    return GENERATE("cpu", "sim:256KiB", "sim:256KiB@1GB/s", "sim with delays", "cuda",
+                    "cuda with delays");
 }
 
 std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
@@ -73,7 +85,7 @@ TEST_CASE("bytes copied to a device, changed there and copied back are right") {
 }
 
 TEST_CASE("rows are copied as one operation, gaps left alone") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     const auto stream = device->create_stream("rows");
     const auto sent = pattern(7 * 20, 5);
     std::vector<std::byte> received(11 * 20, std::byte{0});
@@ -88,7 +100,7 @@ TEST_CASE("rows are copied as one operation, gaps left alone") {
 }
 
 TEST_CASE("a copy of nothing needs no pointers, a null one of something is refused") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     const auto stream = device->create_stream("nothing");
     const DeviceBuffer buffer = device->allocate(page);
     std::byte host{};
@@ -104,7 +116,7 @@ TEST_CASE("a copy of nothing needs no pointers, a null one of something is refus
 }
 
 TEST_CASE("a stream executes in order, whichever thread calls") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     const auto stream = device->create_stream("order");
     std::vector<int> seen;
     for (int i = 0; i < 50; ++i)
@@ -128,7 +140,7 @@ TEST_CASE("a stream executes in order, whichever thread calls") {
 }
 
 TEST_CASE("an event orders one stream behind another") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     const auto producer = device->create_stream("producer");
     const auto consumer = device->create_stream("consumer");
     int value = 0;
@@ -146,7 +158,7 @@ TEST_CASE("an event orders one stream behind another") {
 }
 
 TEST_CASE("the host can wait for an event, and a default one has happened") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     const auto stream = device->create_stream("events");
     CHECK(Event().done());
     CHECK_NOTHROW(Event().wait());
@@ -163,7 +175,7 @@ TEST_CASE("the host can wait for an event, and a default one has happened") {
 }
 
 TEST_CASE("an event outlives its stream, and streams may wait for each other's past") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     const auto waiting = device->create_stream("waiting");
     Event event;
     std::atomic<int> ran = 0;
@@ -180,7 +192,7 @@ TEST_CASE("an event outlives its stream, and streams may wait for each other's p
 }
 
 TEST_CASE("destroying a stream executes what is queued") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     std::atomic<int> ran = 0;
     {
         const auto stream = device->create_stream("drained");
@@ -214,7 +226,7 @@ TEST_CASE("a kernel's exception is kept, later work dropped, and no event is los
 }
 
 TEST_CASE("a failure reaches the streams that wait for it, and only them") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     const auto failing = device->create_stream("failing");
     const auto behind = device->create_stream("behind");
     const auto apart = device->create_stream("apart");
@@ -230,7 +242,7 @@ TEST_CASE("a failure reaches the streams that wait for it, and only them") {
 }
 
 TEST_CASE("a kernel that calls its own stream fails instead of hanging") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     const auto stream = device->create_stream("selfish");
     stream->launch("selfish", [&] { stream->synchronize(); });
     CHECK_THROWS_WITH(stream->synchronize(), Catch::Contains("selfish") &&
@@ -238,7 +250,7 @@ TEST_CASE("a kernel that calls its own stream fails instead of hanging") {
 }
 
 TEST_CASE("kernels release what they hold before a later event happens") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     const auto stream = device->create_stream("holding");
     auto held = std::make_shared<int>(1);
     stream->launch("bad", [held] { throw std::domain_error("kernel failed"); });
@@ -249,7 +261,7 @@ TEST_CASE("kernels release what they hold before a later event happens") {
 }
 
 TEST_CASE("capacity holds, and running out says how much was asked and is free") {
-    const auto device = make_suite_device(every_device());
+    const auto device = make_suite_device(every_device_and_cuda());
     CHECK(device->capacity_bytes() == capacity);
     CHECK(device->free_bytes() == capacity);
     const DeviceBuffer most = device->allocate(capacity - 2 * page);
@@ -291,7 +303,7 @@ TEST_CASE("buffers move, and an allocation of nothing is empty") {
 }
 
 TEST_CASE("a buffer left over from a destroyed device is harmless") {
-    auto device = make_suite_device(every_device());
+    auto device = make_suite_device(every_device_and_cuda());
     DeviceBuffer left = device->allocate(page);
     DeviceBuffer moved_to = device->allocate(page);
     device.reset();

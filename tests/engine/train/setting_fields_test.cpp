@@ -99,7 +99,7 @@ TEST_CASE("setting_fields: what is still to come is refused by name") {
         {{"--model", "llama:1x64x1"}, "llama models are not available"},
         {{"--trace", "t.json"}, "--trace is not available"},
         {{"--tbw", "600"}, "--tbw is not available"},
-        {{"--device", "cuda:0"}, "cuda:0"},
+        {{"--device", "cuda:1023"}, "\"cuda:1023\": "},
     }));
     const auto found = problems_of_flags(arguments);
     REQUIRE(found.size() == 1);

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "cuda/cuda_event.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace spillway::cuda {
+
+void CudaStreamLog::fail(std::uint64_t call, std::exception_ptr failure) {
+    const std::scoped_lock lock(*mutex_);
+    if (failed_call_ != 0 && failed_call_ <= call)
+        return;
+    failed_call_ = call;
+    failure_ = std::move(failure);
+}
+
+void CudaStreamLog::depend(std::uint64_t call, std::shared_ptr<CudaEventState> event) {
+    const std::scoped_lock lock(*mutex_);
+    dependences_.push_back({call, std::move(event)});
+}
+
+std::exception_ptr CudaStreamLog::failure_before(std::uint64_t call) {
+    const std::scoped_lock lock(*mutex_);
+    // Each is looked at once, in order, so that streams which waited for each other many times cost
+    // no more than that.
+    while (!dependences_.empty() && dependences_.front().call < call) {
+        const Dependence dependence = std::move(dependences_.front());
+        dependences_.pop_front();
+        if (auto failure = dependence.event->failure())
+            fail(dependence.call, std::move(failure));
+    }
+    return failed_call_ != 0 && failed_call_ < call ? failure_ : nullptr;
+}
+
+bool CudaStreamLog::failed() const {
+    const std::scoped_lock lock(*mutex_);
+    return failed_call_ != 0;
+}
+
+CudaEventState::CudaEventState(std::shared_ptr<CudaCore> core, std::shared_ptr<CudaStreamLog> log,
+                               std::uint64_t call)
+    : core_(std::move(core)),
+      log_(std::move(log)),
+      call_(call),
+      event_(core_->take_event(driver::event_without_timing)) {}
+
+CudaEventState::~CudaEventState() {
+    core_->return_event(event_, driver::event_without_timing);
+}
+
+bool CudaEventState::done() const {
+    const auto scope = core_->current();
+    const auto result = core_->driver()->event_query(event_);
+    // A lost context has no more to wait for; wait() says what happened.
+    return result != driver::not_ready;
+}
+
+void CudaEventState::wait() {
+    // The driver forbids it: the host function may be what the event waits for.
+    if (log_->running.load() == std::this_thread::get_id())
+        throw std::logic_error(
+            fmt::format("device {}: a host function waits for an event of the stream it runs on",
+                        core_->name()));
+    const auto scope = core_->current();
+    core_->check(core_->driver()->event_synchronize(event_), "cuEventSynchronize",
+                 "waiting for an event");
+    if (const auto failure = this->failure())
+        std::rethrow_exception(failure);
+}
+
+}  // namespace spillway::cuda

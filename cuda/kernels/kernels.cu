@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+
+// All kernels, as one module. The same sources are compiled for the host by the tests, which bring
+// their own way to a block's dynamic memory.
+#ifdef __CUDACC__
+#define SPILLWAY_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#endif
+
+#include "cuda/kernels/gradients.cuh"
+#include "cuda/kernels/masters.cuh"
+#include "cuda/kernels/optimizer.cuh"

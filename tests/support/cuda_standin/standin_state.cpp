@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "tests/support/cuda_standin/standin_state.h"
+
+#include <utility>
+
+namespace spillway::standin {
+
+StandinState& state() {
+    // Never destroyed: workers and clients may use it while the process ends.
+    static auto* const the_state = new StandinState;
+    return *the_state;
+}
+
+void queue_on(StandinStream& stream, std::function<void()> run) {
+    stream.queue.push_back(std::move(run));
+    state().changed.notify_all();
+}
+
+void work(StandinStream& stream) {
+    auto& s = state();
+    std::unique_lock lock(s.mutex);
+    while (true) {
+        s.changed.wait(lock, [&] { return stream.closing || !stream.queue.empty(); });
+        if (stream.queue.empty())
+            return;
+        auto run = std::move(stream.queue.front());
+        stream.queue.pop_front();
+        stream.busy = true;
+        const double most = s.settings.max_delay_s;
+        const double delay =
+            most > 0 ? std::uniform_real_distribution<double>(0, most)(stream.random) : 0;
+        lock.unlock();
+        if (delay > 0)
+            std::this_thread::sleep_for(std::chrono::duration<double>(delay));
+        run();
+        run = nullptr;
+        lock.lock();
+        stream.busy = false;
+        s.changed.notify_all();
+    }
+}
+
+bool fails_in_stream(const std::string& operation) {
+    auto& s = state();
+    const std::scoped_lock lock(s.mutex);
+    if (s.lost != 0)
+        return true;
+    const auto fault = s.stream_faults.find(operation);
+    if (fault == s.stream_faults.end() || --fault->second.left > 0)
+        return false;
+    s.lost = fault->second.result;
+    s.stream_faults.erase(fault);
+    return true;
+}
+
+void lose_context(int result, const std::string& why) {
+    auto& s = state();
+    const std::scoped_lock lock(s.mutex);
+    s.report(why);
+    if (s.lost == 0)
+        s.lost = result;
+}
+
+// ---------------------------------------------------------------- the tests' side
+
+void reset(const Settings& settings) {
+    auto& s = state();
+    const std::scoped_lock lock(s.mutex);
+    s.settings = settings;
+    s.lost = 0;
+    s.violations.clear();
+    s.call_faults.clear();
+    s.stream_faults.clear();
+    s.order = {};
+    s.memory = std::vector<DeviceMemory>(static_cast<std::size_t>(settings.devices));
+    s.registered.clear();
+    s.done = {};
+    s.contexts.clear();
+}
+
+void fail_call(const std::string& function, int k, int result) {
+    auto& s = state();
+    const std::scoped_lock lock(s.mutex);
+    s.call_faults[function] = {k, result};
+}
+
+void fail_in_stream(const std::string& operation, int k, int result) {
+    auto& s = state();
+    const std::scoped_lock lock(s.mutex);
+    s.stream_faults[operation] = {k, result};
+}
+
+std::vector<std::string> violations() {
+    auto& s = state();
+    const std::scoped_lock lock(s.mutex);
+    return s.violations;
+}
+
+namespace {
+
+void host_uses(const void* data, std::size_t bytes, OrderChecker::Access access) {
+    auto& s = state();
+    const std::scoped_lock lock(s.mutex);
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    s.report(s.order.operation(OrderChecker::host, "the host", {{begin, begin + bytes, access}}));
+}
+
+}  // namespace
+
+void host_reads(const void* data, std::size_t bytes) {
+    host_uses(data, bytes, OrderChecker::Access::reads);
+}
+void host_writes(const void* data, std::size_t bytes) {
+    host_uses(data, bytes, OrderChecker::Access::writes);
+}
+
+Counts counts() {
+    auto& s = state();
+    const std::scoped_lock lock(s.mutex);
+    Counts counts = s.done;
+    for (const DeviceMemory& memory : s.memory) {
+        counts.allocations += memory.allocations();
+        counts.allocated_bytes += memory.bytes();
+    }
+    counts.streams = s.streams.size();
+    counts.events = s.events.size();
+    counts.modules = s.modules.size();
+    for (const auto& [device, retained] : s.contexts)
+        counts.contexts += retained;
+    counts.registrations = s.registered.size();
+    for (const auto& [begin, bytes] : s.registered)
+        counts.page_locked_bytes += bytes;
+    return counts;
+}
+
+std::span<const std::byte> emulated_kernels() {
+    static constexpr char text[] = "spillway: kernels compiled for the host";
+    return std::as_bytes(std::span(text));
+}
+
+std::vector<std::string> kernel_names() {
+    std::vector<std::string> names;
+    for (const auto& [name, kernel] : kernel_registry())
+        names.push_back(name);
+    return names;
+}
+
+}  // namespace spillway::standin
