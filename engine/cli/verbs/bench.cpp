@@ -16,14 +16,15 @@ namespace spillway::engine {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> benches_to_come{"memory", "link", "step", "all"};
+constexpr std::array<std::string_view, 3> benches_to_come{"memory", "link", "all"};
 
 constexpr std::string_view help_text =
     "spillway bench WHAT [options]\n"
     "Measures what this machine really gives.\n\n"
     "what:\n"
     "  storage   reads and writes of the drive under a folder\n"
-    "  adam      an optimizer's update in memory, against the memory's own rate\n\n"
+    "  adam      an optimizer's update in memory, against the memory's own rate\n"
+    "  step      optimizer steps with state on the drive, against the machine's bound\n\n"
     "`spillway bench WHAT --help` shows the options with their defaults.\n";
 
 }  // namespace
@@ -40,11 +41,13 @@ int run_bench(std::span<const std::string> arguments, Console& console) {
         return run_bench_storage(arguments.subspan(1), console);
     if (what == "adam")
         return run_bench_adam(arguments.subspan(1), console);
+    if (what == "step")
+        return run_bench_step(arguments.subspan(1), console);
     if (std::find(benches_to_come.begin(), benches_to_come.end(), what) != benches_to_come.end())
         throw UsageError(fmt::format("bench {} is not available in this version", what));
     throw UsageError(
         fmt::format("\"{}\" cannot be measured{}", what,
-                    suggestion(what, std::vector<std::string>{"storage", "adam"}, "")));
+                    suggestion(what, std::vector<std::string>{"storage", "adam", "step"}, "")));
 }
 
 }  // namespace spillway::engine

@@ -19,4 +19,7 @@ namespace spillway::engine {
 /// `spillway bench adam`, without these two words.
 [[nodiscard]] int run_bench_adam(std::span<const std::string> arguments, Console& console);
 
+/// `spillway bench step`, without these two words.
+[[nodiscard]] int run_bench_step(std::span<const std::string> arguments, Console& console);
+
 }  // namespace spillway::engine

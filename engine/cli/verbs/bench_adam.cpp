@@ -11,6 +11,7 @@
 #include "engine/cli/output_place.h"
 #include "engine/cli/verbs/bench.h"
 #include "engine/cli/verbs/bench_adam_run.h"
+#include "engine/cli/verbs/bench_problems.h"
 #include "engine/compute/compute_pool.h"
 #include "engine/train/machine_memory.h"
 #include "engine/train/optimizer_choice.h"
@@ -73,48 +74,26 @@ GradientType gradient_type(const std::string& name) {
     return name == "bf16" ? GradientType::bf16 : GradientType::fp16;
 }
 
-/// Runs `check`; what it refuses goes to `problems` with the option's name before it.
-template <class Check>
-void collect(const char* option, std::vector<std::string>& problems, Check check) {
-    try {
-        check();
-    } catch (const std::invalid_argument& error) {
-        problems.push_back(fmt::format("--{}: {}", option, error.what()));
-    }
-}
-
 AdamBenchOptions options_of(const Given& given, bool threads_given) {
     const auto& settings = given.settings;
-    std::vector<std::string> problems;
+    BenchProblems problems;
     AdamBenchOptions options{
         .gradient = gradient_type(given.gradient),
         .weights = given.weights == "fp32" ? MasterForm::fp32 : MasterForm::split,
         .elements = given.elements,
         .threads = threads_given ? settings.threads : usable_processors(),
         .pairs = given.pairs};
-    if (options.threads == 0)
-        problems.emplace_back("--threads: 0 threads compute nothing: choose 1 or more");
-    if (options.threads > most_threads)
-        problems.push_back(
-            fmt::format("--threads is {}; at most {} can compute", options.threads, most_threads));
+    problems.check_threads(options.threads);
     if (options.pairs == 0)
-        problems.emplace_back("--pairs: 0 pairs measure nothing: choose 1 or more");
-    collect("isa", problems, [&] { options.isa = cpu_optim::parse_isa(settings.isa); });
-    collect("momentum", problems, [&] {
+        problems.add("--pairs: 0 pairs measure nothing: choose 1 or more");
+    problems.collect("isa", [&] { options.isa = cpu_optim::parse_isa(settings.isa); });
+    problems.collect("momentum", [&] {
         options.hyper = hyper_parameters(settings, settings.lr, settings.weight_decay);
         cpu_optim::check(options.hyper);
     });
-    collect("elements", problems, [&] {
-        const auto needed = needed_bytes(options);
-        const auto available = available_memory();
-        if (needed > available.bytes)
-            throw std::invalid_argument(fmt::format(
-                "{} elements need {} of memory, {} are available (limited by {}): ask for fewer",
-                given.elements, human_bytes(needed), human_bytes(available.bytes),
-                available.limited_by));
-    });
-    if (!problems.empty())
-        throw UsageError(problems);
+    problems.collect("elements",
+                     [&] { problems.check_memory(given.elements, needed_bytes(options)); });
+    problems.throw_if_any();
     return options;
 }
 

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/cli/option_set.h"
+#include "engine/cli/output_place.h"
+#include "engine/cli/verbs/bench.h"
+#include "engine/cli/verbs/bench_problems.h"
+#include "engine/cli/verbs/bench_step_run.h"
+#include "engine/train/drive_choice.h"
+#include "engine/train/machine_memory.h"
+#include "engine/train/optimizer_choice.h"
+#include "engine/train/stop_request.h"
+#include "engine/train/train_report.h"
+
+namespace spillway::engine {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t host_bytes_beside_a_drive = std::uint64_t{256} << 20;
+
+/// As given, choices still texts.
+struct Given {
+    TrainSettings settings;  ///< of which optimizer, drives and placement are used
+    std::uint64_t elements = std::uint64_t{64} << 20;
+    std::uint64_t host_bytes = 0;
+    std::uint32_t steps = 5;
+    std::string json;
+};
+
+void declare(OptionSet& options, Given& given) {
+    auto& settings = given.settings;
+    options.add_choice({"optimizer", "", "whose step is measured", ""}, optimizer_names(),
+                       settings.optimizer);
+    options.add_choice({"state", "", "format of the moments", ""}, {"fp32"}, settings.state);
+    options.add({"elements", "N", "parameters", ""}, given.elements);
+    options.add_bytes({"host-mem", "BYTES", "memory for state, residues and staging",
+                       "256MiB with --nvme, else what they need"},
+                      given.host_bytes);
+    options.add({"nvme", "DIR[,DIR]", "folders on the drives for what does not fit", "none"},
+                settings.nvme);
+    options.add_choice({"durable", "", "two copies of all state on the drives, or one", ""},
+                       {"on", "off"}, settings.durable);
+    options.add_bytes({"chunk-size", "BYTES", "of fp32 values in a chunk", "chosen by the plan"},
+                      settings.chunk_size);
+    options.add({"momentum", "X", "of sgd and rmsprop; 0: none, and no state for it", ""},
+                settings.momentum);
+    options.add({"threads", "N", "threads that compute", "every processor"}, settings.threads);
+    options.add({"isa", "auto|scalar|avx2|avx512", "instruction set of the kernels", ""},
+                settings.isa);
+    options.add_choice({"io-backend", "", "how the drives are driven", ""},
+                       {"auto", "io_uring", "libaio", "threads"}, settings.io_backend);
+    options.add({"profile", "FILE", "where `bench storage --tune` kept the drives' best settings",
+                 "$XDG_CACHE_HOME/spillway/profile.json"},
+                settings.profile);
+    options.add({"steps", "N", "timed, after one that is not", ""}, given.steps);
+    add_json_option(options, given.json);
+}
+
+/// Enough for all planes, staging and what is rounded up.
+std::uint64_t ample_host_bytes(const TrainSettings& settings, std::uint64_t elements) {
+    constexpr std::uint64_t most = std::uint64_t{1} << 44;
+    return std::min(elements, most) * rest_bytes_per_parameter(settings) +
+           (std::uint64_t{96} << 20);
+}
+
+StepBenchOptions options_of(const Given& given, const OptionSet& flags) {
+    const auto& settings = given.settings;
+    BenchProblems problems;
+    StepBenchOptions options{
+        .elements = given.elements,
+        .host_bytes = given.host_bytes,
+        .durability = settings.durable == "on" ? offload::Durability::on : offload::Durability::off,
+        .chunk_bytes = settings.chunk_size,
+        .threads = flags.given("threads") ? settings.threads : usable_processors(),
+        .steps = given.steps};
+    problems.check_threads(options.threads);
+    if (options.steps == 0)
+        problems.add("--steps: 0 steps measure nothing: choose 1 or more");
+    problems.collect("isa", [&] { options.isa = cpu_optim::parse_isa(settings.isa); });
+    problems.collect("nvme", [&] {
+        options.nvme = nvme_folders(settings.nvme);
+        options.drive_io = choose_drive_io(settings);
+    });
+    if (!flags.given("host-mem"))
+        options.host_bytes = options.nvme.empty() ? ample_host_bytes(settings, given.elements)
+                                                  : host_bytes_beside_a_drive;
+    problems.collect("momentum", [&] {
+        options.hyper = hyper_parameters(settings, settings.lr, settings.weight_decay);
+        cpu_optim::check(options.hyper);
+    });
+    problems.collect("elements",
+                     [&] { problems.check_memory(given.elements, needed_bytes(options)); });
+    problems.throw_if_any();
+    return options;
+}
+
+void show(const StepBenchOptions& options, const StepBenchResult& result, Console& console) {
+    console.line(fmt::format(
+        "{}, {} elements, {} of {} of state in memory: {:.3f} s a step, predicted {:.3f}",
+        cpu_optim::optimizer_name(options.hyper), options.elements,
+        human_bytes(result.resident_state_bytes), human_bytes(result.state_bytes),
+        result.measured_s, result.predicted_s));
+    console.line(
+        fmt::format("bound {:.3f} s by {}: attained {:.3f} ({:.3f} to {:.3f} over {} "
+                    "steps)",
+                    result.bound_s, result.bound_by, result.attained, result.least_attained,
+                    result.most_attained, options.steps));
+    if (!options.nvme.empty())
+        console.line(fmt::format(
+            "{:.2f} bytes read and written a parameter ({}); drives {:.2f} GB/s read, {:.2f} "
+            "written, {:.2f} both at once; waited {:.3f} s for reads and {:.3f} s for writes",
+            result.nvme_bytes_per_parameter, result.io_backend, result.rates.nvme_read * 1e-9,
+            result.rates.nvme_write * 1e-9, result.rates.nvme_mixed * 1e-9,
+            result.stall_nvme_read_s, result.stall_nvme_write_s));
+    console.line(fmt::format("verified {} elements: equal to the scalar reference in every bit",
+                             result.verified_elements));
+}
+
+Json json_of(const Given& given, const StepBenchOptions& options, const StepBenchResult& result) {
+    return {{"optimizer", given.settings.optimizer},
+            {"state", given.settings.state},
+            {"elements", options.elements},
+            {"host_mem", options.host_bytes},
+            {"nvme", given.settings.nvme},
+            {"durable", given.settings.durable},
+            {"threads", options.threads},
+            {"isa", cpu_optim::isa_name(options.isa)},
+            {"io_backend", result.io_backend},
+            {"steps", options.steps},
+            {"predicted_s", result.predicted_s},
+            {"measured_s", result.measured_s},
+            {"bound_s", result.bound_s},
+            {"bound_by", result.bound_by},
+            {"attained", result.attained},
+            {"least_attained", result.least_attained},
+            {"most_attained", result.most_attained},
+            {"nvme_bytes_per_parameter", result.nvme_bytes_per_parameter},
+            {"update_parameters_per_s", result.update_parameters_per_s},
+            {"rates",
+             {{"nvme_read", result.rates.nvme_read},
+              {"nvme_write", result.rates.nvme_write},
+              {"nvme_mixed", result.rates.nvme_mixed},
+              {"dram", result.rates.dram}}},
+            {"stall_s",
+             {{"nvme_read", result.stall_nvme_read_s}, {"nvme_write", result.stall_nvme_write_s}}},
+            {"state_bytes", result.state_bytes},
+            {"resident_state_bytes", result.resident_state_bytes},
+            {"host_bytes", result.host_bytes},
+            {"verified_elements", result.verified_elements},
+            {"notes", result.notes},
+            {"interrupted", result.interrupted}};
+}
+
+}  // namespace
+
+int run_bench_step(std::span<const std::string> arguments, Console& console) {
+    Given given;
+    OptionSet flags(
+        "bench step",
+        "Measures optimizer steps in the loop, state where a budget puts it, without a "
+        "model; weights (2 bytes a parameter) and gradients come on top of --host-mem.");
+    declare(flags, given);
+    if (flags.parse(arguments) == OptionSet::Outcome::help_wanted) {
+        console.result(flags.help());
+        return as_int(ExitCode::done);
+    }
+    StepBenchOptions wanted = options_of(given, flags);
+    const StopRequest stop;
+    wanted.stop = [&] { return stop.requested(); };
+    const StepBenchResult result = run_step_bench(wanted);
+    if (!result.interrupted)
+        show(wanted, result, console);
+    for (const std::string& note : result.notes)
+        console.line("note: " + note);
+    if (!given.json.empty())
+        console.write_json(
+            json_of(given, wanted, result).dump(2, ' ', false, Json::error_handler_t::replace),
+            given.json);
+    if (!result.interrupted)
+        return as_int(ExitCode::done);
+    console.line("interrupted: nothing was measured");
+    return as_int(ExitCode::interrupted);
+}
+
+}  // namespace spillway::engine

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/cli/verbs/bench_step_run.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cpu_optim/elementwise_reference.h"
+#include "cpu_optim/float_formats.h"
+#include "engine/cli/verbs/bench_adam_run.h"
+#include "engine/train/drive_probe.h"
+#include "nvme/huge_page_arena.h"
+#include "offload/state_folder.h"
+#include "offload/tensor_optimizer.h"
+
+namespace spillway::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t tensor_elements = std::uint64_t{4} << 20;
+/// Tensors' worth of gradients: together more than a processor's caches hold.
+constexpr std::uint64_t gradient_tensors = 16;
+constexpr std::size_t probe_buffer_bytes = std::size_t{32} << 20;
+constexpr double probe_s = 0.6;
+/// Of the kernel's own measurement, at most.
+constexpr std::uint64_t kernel_elements = std::uint64_t{16} << 20;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// splitmix64.
+std::uint64_t hash_of(std::uint64_t value) {
+    auto z = (value + 1) * 0x9E3779B97F4A7C15U;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+    return z ^ (z >> 31);
+}
+
+/// A bf16 of ordinary size, from 2^-9 to below 2^-1.
+std::uint16_t ordinary_bf16(std::uint64_t hash) {
+    const auto sign = static_cast<unsigned>(hash >> 63);
+    const auto power = 127U - 9U + static_cast<unsigned>(hash >> 32) % 8U;
+    return static_cast<std::uint16_t>(sign << 15 | power << 7 | (hash & 0x7fU));
+}
+
+std::uint16_t first_weight(std::uint64_t element) {
+    return ordinary_bf16(hash_of(element));
+}
+
+/// Gradients of tensors that share memory are the same.
+std::uint16_t gradient_of(std::uint64_t element) {
+    const auto place = element % (gradient_tensors * tensor_elements);
+    return ordinary_bf16(hash_of(place ^ 0xA5A5A5A5U));
+}
+
+/// The client's memory.
+class Model {
+  public:
+    explicit Model(std::uint64_t elements)
+        : elements_(elements),
+          gradient_elements_(std::min(elements, gradient_tensors * tensor_elements)),
+          arena_(2 * static_cast<std::size_t>(elements_ + gradient_elements_)) {
+        for (std::uint64_t i = 0; i < elements_; ++i)
+            weights()[i] = first_weight(i);
+        for (std::uint64_t i = 0; i < gradient_elements_; ++i)
+            gradients()[i] = gradient_of(i);
+    }
+
+    [[nodiscard]] std::vector<offload::Parameter> parameters() const {
+        std::vector<offload::Parameter> all;
+        for (std::uint64_t first = 0; first < elements_; first += tensor_elements)
+            all.push_back({.name = fmt::format("tensor {}", all.size()),
+                           .shape = {std::min(tensor_elements, elements_ - first)},
+                           .type = offload::ParameterType::bf16,
+                           .data = weights() + first});
+        return all;
+    }
+    [[nodiscard]] offload::Gradient gradient(offload::TensorId tensor) const {
+        return {gradients() + tensor % gradient_tensors * tensor_elements,
+                cpu_optim::GradientType::bf16};
+    }
+
+  private:
+    [[nodiscard]] std::uint16_t* weights() const {
+        return reinterpret_cast<std::uint16_t*>(arena_.bytes().data());
+    }
+    [[nodiscard]] std::uint16_t* gradients() const { return weights() + elements_; }
+
+    std::uint64_t elements_;
+    std::uint64_t gradient_elements_;
+    nvme::HugePageArena arena_;
+};
+
+/// Where a durable run keeps its files: gone with it, and its extents on the drives too.
+class RunFolder {
+  public:
+    explicit RunFolder(const StepBenchOptions& options) {
+        if (!options.nvme.empty() && options.durability == offload::Durability::on)
+            path_ = options.nvme.front() / fmt::format("spillway.bench-step.{}", ::getpid());
+    }
+    ~RunFolder() {
+        if (path_.empty())
+            return;
+        std::error_code ignored;  // the figures stand, and `clean` finds what stays
+        for (const auto& extents : extents_folders())
+            fs::remove_all(extents, ignored);
+        fs::remove_all(path_, ignored);
+    }
+    RunFolder(const RunFolder&) = delete;
+    RunFolder& operator=(const RunFolder&) = delete;
+
+    [[nodiscard]] const fs::path& path() const noexcept { return path_; }
+
+  private:
+    [[nodiscard]] std::vector<fs::path> extents_folders() const {
+        try {
+            return offload::StateFolder::open(path_, offload::LockMode::exclusive)
+                .extents_folders();
+        } catch (const std::exception&) {  // it was never made
+            return {};
+        }
+    }
+
+    fs::path path_;  ///< empty: it keeps none
+};
+
+offload::TensorOptimizerOptions optimizer_options(const StepBenchOptions& options) {
+    offload::TensorOptimizerOptions made;
+    made.host_bytes = options.host_bytes;
+    if (!options.nvme.empty()) {
+        made.nvme = options.nvme.front();
+        made.more_nvme.assign(options.nvme.begin() + 1, options.nvme.end());
+    }
+    made.chunk_bytes = options.chunk_bytes;
+    made.threads = options.threads;
+    made.isa = options.isa;
+    made.io.drives = options.drive_io;
+    return made;
+}
+
+/// What is measured beside the steps.
+class Machine {
+  public:
+    Machine(const StepBenchOptions& options, StepBenchResult& result)
+        : options_(options), probe_buffers_(options.nvme.empty() ? 0 : probe_buffer_bytes) {
+        AdamBenchOptions kernel{.hyper = options.hyper,
+                                .gradient = cpu_optim::GradientType::bf16,
+                                .weights = MasterForm::split,
+                                .elements = std::min(options.elements, kernel_elements),
+                                .threads = options.threads,
+                                .isa = options.isa,
+                                .pairs = 5};
+        const auto measured = run_adam_bench(kernel);
+        parameters_per_s_ = measured.parameters_per_s;
+        dram_bytes_per_s_ = measured.dram_bytes_per_s;
+        bytes_per_parameter_ = measured.bytes_per_parameter;
+        result.update_parameters_per_s = parameters_per_s_;
+    }
+
+    /// Of all drives together, now.
+    MachineRates rates(std::vector<std::string>& notes) {
+        MachineRates sum{.dram = dram_bytes_per_s_};
+        for (std::size_t drive = 0; drive < options_.nvme.size(); ++drive) {
+            const auto io =
+                drive < options_.drive_io.size() ? options_.drive_io[drive] : offload::DriveIo{};
+            const auto found = probe_drive({.folder = options_.nvme[drive],
+                                            .io = io,
+                                            .buffers = probe_buffers_.bytes(),
+                                            .time_limit_s = probe_s});
+            for (const auto& note : found.notes) {
+                if (std::ranges::find(notes, note) == notes.end())
+                    notes.push_back(note);
+            }
+            const auto rates = found.rates.value_or(DriveRates{});
+            sum.nvme_read += rates.read_bytes_per_s;
+            sum.nvme_write += rates.write_bytes_per_s;
+            sum.nvme_mixed += rates.mixed_bytes_per_s;
+        }
+        return sum;
+    }
+
+    [[nodiscard]] StepBound bound(const MachineRates& rates, std::uint64_t read_bytes,
+                                  std::uint64_t written_bytes) const {
+        const StepDemand demand{
+            .nvme_read_bytes = read_bytes,
+            .nvme_written_bytes = written_bytes,
+            .dram_bytes = options_.elements * bytes_per_parameter_ + read_bytes + written_bytes,
+            .cpu_s = static_cast<double>(options_.elements) / parameters_per_s_};
+        return step_bound(lane_times(rates, demand));
+    }
+
+  private:
+    const StepBenchOptions& options_;
+    nvme::HugePageArena probe_buffers_;
+    double parameters_per_s_ = 0;
+    double dram_bytes_per_s_ = 0;
+    std::uint64_t bytes_per_parameter_ = 0;
+};
+
+struct TimedStep {
+    double seconds = 0;
+    MachineRates rates;
+    StepBound bound;  ///< of what moved while it was timed
+    /// With what was read ahead of the next step, in place of what had been of this one.
+    std::uint64_t read_bytes = 0;
+    std::uint64_t written_bytes = 0;
+};
+
+double step_once(offload::TensorOptimizer& optimizer, const Model& model) {
+    for (offload::TensorId tensor = 0; tensor < optimizer.parameters().size(); ++tensor)
+        optimizer.give_gradient(tensor, model.gradient(tensor));
+    const auto start = Clock::now();
+    static_cast<void>(optimizer.begin_step({}));
+    optimizer.wait();
+    return seconds_since(start);
+}
+
+/// All bits of a sample, spread over all tensors, from its first value through every update.
+std::uint64_t verify(const StepBenchOptions& options, offload::TensorOptimizer& optimizer,
+                     std::uint64_t updates) {
+    constexpr std::uint64_t most_samples = 5'000;
+    std::vector<cpu_optim::ElementwiseCoefficients> steps;
+    for (std::uint64_t step = 1; step <= updates; ++step)
+        steps.push_back(cpu_optim::make_coefficients(options.hyper, step, 1.0));
+    const auto samples = std::min(most_samples, options.elements);
+    for (std::uint64_t n = 0; n < samples; ++n) {
+        const auto i = n * options.elements / samples;
+        cpu_optim::ElementwiseElement expected{cpu_optim::from_bf16(first_weight(i)), {}};
+        const float gradient = cpu_optim::from_bf16(gradient_of(i));
+        for (const auto& step : steps)
+            expected = std::visit(
+                [&](const auto& rule) { return updated(rule, expected, gradient); }, step.rule);
+        float found = 0;
+        optimizer.read_masters(static_cast<offload::TensorId>(i / tensor_elements),
+                               i % tensor_elements, {&found, 1});
+        if (std::bit_cast<std::uint32_t>(found) != std::bit_cast<std::uint32_t>(expected.master))
+            throw std::runtime_error(fmt::format(
+                "element {}: the weight is {} after {} updates, and {} by the scalar reference", i,
+                found, updates, expected.master));
+    }
+    return samples;
+}
+
+template <typename Value>
+double median_of(const std::vector<TimedStep>& steps, Value value) {
+    std::vector<double> values;
+    for (const auto& step : steps)
+        values.push_back(value(step));
+    std::ranges::sort(values);
+    const auto middle = values.size() / 2;
+    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+void note_steps(const std::vector<TimedStep>& steps, std::uint64_t elements,
+                StepBenchResult& result) {
+    const auto attained = [](const TimedStep& step) { return step.bound.seconds / step.seconds; };
+    result.measured_s = median_of(steps, [](const auto& step) { return step.seconds; });
+    result.bound_s = median_of(steps, [](const auto& step) { return step.bound.seconds; });
+    result.bound_by = steps.back().bound.by;
+    result.attained = median_of(steps, attained);
+    result.least_attained = std::ranges::min(steps, {}, attained).bound.seconds /
+                            std::ranges::min(steps, {}, attained).seconds;
+    result.most_attained = std::ranges::max(steps, {}, attained).bound.seconds /
+                           std::ranges::max(steps, {}, attained).seconds;
+    result.nvme_bytes_per_parameter = median_of(steps, [elements](const auto& step) {
+        return static_cast<double>(step.read_bytes + step.written_bytes) /
+               static_cast<double>(elements);
+    });
+    result.rates = {
+        .nvme_read = median_of(steps, [](const auto& step) { return step.rates.nvme_read; }),
+        .nvme_write = median_of(steps, [](const auto& step) { return step.rates.nvme_write; }),
+        .nvme_mixed = median_of(steps, [](const auto& step) { return step.rates.nvme_mixed; }),
+        .dram = steps.back().rates.dram};
+}
+
+void note_state(const offload::TensorOptimizer& optimizer,
+                const offload::TensorOptimizerStatistics& before, StepBenchResult& result,
+                std::uint32_t steps) {
+    const auto after = optimizer.statistics();
+    result.stall_nvme_read_s = (after.stall_nvme_read_s - before.stall_nvme_read_s) / steps;
+    result.stall_nvme_write_s = (after.stall_nvme_write_s - before.stall_nvme_write_s) / steps;
+    result.state_bytes = after.state_bytes;
+    result.resident_state_bytes = after.resident_state_bytes;
+    result.host_bytes = after.host_bytes;
+    result.io_backend = optimizer.io_backend_name();
+}
+
+}  // namespace
+
+std::uint64_t needed_bytes(const StepBenchOptions& options) {
+    constexpr std::uint64_t most_elements = std::uint64_t{1} << 44;
+    if (options.elements == 0 || options.elements > most_elements)
+        throw std::invalid_argument(fmt::format("{} elements were asked for: choose 1 to {}",
+                                                options.elements, most_elements));
+    const auto gradients = std::min(options.elements, gradient_tensors * tensor_elements);
+    constexpr std::uint64_t overhead_bytes = std::uint64_t{64} << 20;
+    const auto while_stepping =
+        2 * (options.elements + gradients) + options.host_bytes + probe_buffer_bytes;
+    const AdamBenchOptions kernel{.hyper = options.hyper,
+                                  .gradient = cpu_optim::GradientType::bf16,
+                                  .weights = MasterForm::split,
+                                  .elements = std::min(options.elements, kernel_elements)};
+    return overhead_bytes + std::max(while_stepping, needed_bytes(kernel));
+}
+
+StepBenchResult run_step_bench(const StepBenchOptions& options) {
+    if (options.steps == 0)
+        throw std::invalid_argument("0 steps were asked for: choose 1 or more");
+    StepBenchResult result;
+    Machine machine(options, result);
+    const Model model(options.elements);
+    RunFolder folder(options);
+    auto made = optimizer_options(options);
+    made.out = folder.path();
+    offload::TensorOptimizer optimizer(model.parameters(), {options.hyper}, made);
+    static_cast<void>(step_once(optimizer, model));  // the first write to reserved room is slower
+    const auto start = optimizer.statistics();
+    std::vector<TimedStep> steps;
+    auto rates = machine.rates(result.notes);
+    while (steps.size() < options.steps && !options.stop()) {
+        TimedStep step;
+        step.rates = rates;
+        const auto begun = optimizer.statistics();
+        step.seconds = step_once(optimizer, model);
+        const auto ended = optimizer.statistics();
+        step.bound = machine.bound(step.rates, ended.nvme_read_bytes - begun.nvme_read_bytes,
+                                   ended.nvme_written_bytes - begun.nvme_written_bytes);
+        rates = machine.rates(result.notes);  // and what is read ahead of the next step has come
+        const auto settled = optimizer.statistics();
+        step.read_bytes = settled.nvme_read_bytes - begun.nvme_read_bytes;
+        step.written_bytes = settled.nvme_written_bytes - begun.nvme_written_bytes;
+        steps.push_back(step);
+    }
+    result.interrupted = steps.size() < options.steps;
+    if (result.interrupted)
+        return result;
+    const auto& first = steps.front();
+    result.predicted_s = machine.bound(first.rates, first.read_bytes, first.written_bytes).seconds;
+    note_steps(steps, options.elements, result);
+    note_state(optimizer, start, result, options.steps);
+    result.verified_elements = verify(options, optimizer, options.steps + std::uint64_t{1});
+    return result;
+}
+
+}  // namespace spillway::engine

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+//
+// `spillway bench step` by its verb, on few elements: what is tested is what it says and leaves,
+// not how fast the machine is.
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "engine/cli/usage_error.h"
+#include "engine/cli/verbs/bench.h"
+#include "engine/cli/verbs/bench_step_run.h"
+#include "offload/plan.h"
+#include "tests/support/temporary_folder.h"
+
+namespace spillway::engine {
+
+namespace {
+
+using Catch::Matchers::Contains;
+using testing::TemporaryFolder;
+
+struct Outcome {
+    int code = 0;
+    std::string human;
+    std::string result;
+};
+
+Outcome step(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"step", "--threads", "2", "--steps", "2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::ostringstream human;
+    std::ostringstream result;
+    Console console(human, result, HumanStream::plain);
+    const int code = run_bench(arguments, console);
+    return {code, human.str(), result.str()};
+}
+
+nlohmann::json measured(std::vector<std::string> more) {
+    more.insert(more.end(), {"--json", "-", "--profile", "/dev/null/none"});
+    const auto ended = step(more);
+    REQUIRE(ended.code == 0);
+    return nlohmann::json::parse(ended.result);
+}
+
+std::size_t files_below(const std::filesystem::path& folder) {
+    const std::filesystem::recursive_directory_iterator all(folder);
+    return static_cast<std::size_t>(std::count_if(
+        begin(all), end(all), [](const auto& entry) { return entry.is_regular_file(); }));
+}
+
+}  // namespace
+
+TEST_CASE("bench step: state on a drive moves 20 bytes a parameter, and nothing is left there") {
+    const TemporaryFolder folder;
+    for (const std::string durable : {"on", "off"}) {
+        CAPTURE(durable);
+        const auto root =
+            measured({"--elements", "6000001", "--host-mem", "12MiB", "--chunk-size", "64KiB",
+                      "--nvme", folder.path().string(), "--durable", durable});
+        for (const char* const key : {"predicted_s", "measured_s", "bound_s", "attained",
+                                      "least_attained", "most_attained"})
+            CHECK(root[key].get<double>() > 0);
+        // 10 read and 10 written of what is not resident, in whole tiles.
+        const auto state = root["state_bytes"].get<double>();
+        const auto moved = 2 * (state - root["resident_state_bytes"].get<double>());
+        CHECK(moved > 0);
+        CHECK(root["nvme_bytes_per_parameter"].get<double>() * 6000001 == Approx(moved));
+        CHECK(state == Approx(10.0 * 6000001).epsilon(0.01));
+        CHECK(root["verified_elements"] == 5000);
+        CHECK(root["interrupted"] == false);
+        CHECK(root["durable"] == durable);
+        CHECK(files_below(folder.path()) == 0);
+    }
+}
+
+TEST_CASE("bench step: without a drive all is in memory") {
+    const auto root = measured({"--elements", "600001", "--optimizer", "lion"});
+    CHECK(root["nvme_bytes_per_parameter"] == 0);
+    CHECK(root["state_bytes"] == root["resident_state_bytes"]);
+    CHECK(root["bound_by"] != "nvme");
+    CHECK_THAT(step({"--elements", "1"}).human,
+               Contains("attained") && Contains("verified 1 elements"));
+}
+
+TEST_CASE("bench step: several drives share the state") {
+    const TemporaryFolder first;
+    const TemporaryFolder second;
+    const auto root =
+        measured({"--elements", "3000000", "--host-mem", "20MiB", "--chunk-size", "64KiB", "--nvme",
+                  first.path().string() + "," + second.path().string()});
+    CHECK(root["nvme_bytes_per_parameter"].get<double>() > 0);
+    CHECK(files_below(first.path()) + files_below(second.path()) == 0);
+}
+
+TEST_CASE("bench step: what cannot be measured is refused by name") {
+    CHECK_THROWS_WITH(step({"--elements", "0"}), Contains("--elements") && Contains("0 elements"));
+    CHECK_THROWS_WITH(step({"--elements", "1000000000000000"}), Contains("--elements"));
+    CHECK_THROWS_WITH(step({"--nvme", "/nowhere/at/all"}), Contains("/nowhere/at/all"));
+    CHECK_THROWS_WITH(step({"--state", "fp64"}), Contains("fp64"));
+    CHECK_THROWS_WITH(step({"--steps", "0"}), Contains("steps"));
+    CHECK_THROWS_AS(step({"--elements", "600001", "--host-mem", "1MiB"}), offload::PlanRefused);
+    CHECK(step({"--help"}).code == 0);
+    CHECK_THAT(step({"--help"}).result, Contains("--host-mem") && Contains("--durable"));
+}
+
+TEST_CASE("bench step: between two steps it can be stopped") {
+    int asked = 0;
+    StepBenchOptions options{.elements = 70'000, .host_bytes = std::size_t{64} << 20, .steps = 50};
+    options.stop = [&] { return ++asked == 3; };
+    const auto result = run_step_bench(options);
+    CHECK(result.interrupted);
+    CHECK(asked == 3);
+    CHECK(result.measured_s == 0);
+}
+
+}  // namespace spillway::engine
