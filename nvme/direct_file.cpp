@@ -24,6 +24,7 @@ namespace spillway::nvme {
 namespace {
 
 constexpr mode_t created_mode = 0644;
+constexpr std::size_t portable_alignment_bytes = 4096;  // of the largest sectors in use
 
 [[noreturn]] void fail(int error, const std::string& what) {
     throw std::system_error(error, std::generic_category(), what);
@@ -179,6 +180,9 @@ DirectFile::DirectFile(std::filesystem::path path, OpenMode mode, DirectMode dir
     }
     is_direct_ = alignment.has_value();
     alignment_ = alignment.value_or(IoAlignment{1, 1});
+    if (direct != DirectMode::buffered)
+        request_alignment_bytes_ =
+            std::max({portable_alignment_bytes, alignment_.memory_bytes, alignment_.offset_bytes});
     descriptor_ = descriptor.release();
 }
 
@@ -192,6 +196,7 @@ DirectFile::DirectFile(DirectFile&& other) noexcept
       descriptor_(std::exchange(other.descriptor_, -1)),
       is_direct_(other.is_direct_),
       alignment_(other.alignment_),
+      request_alignment_bytes_(other.request_alignment_bytes_),
       flush_error_(other.flush_error_.load()) {}
 
 DirectFile& DirectFile::operator=(DirectFile&& other) noexcept {
@@ -200,6 +205,7 @@ DirectFile& DirectFile::operator=(DirectFile&& other) noexcept {
     std::swap(descriptor_, taken.descriptor_);
     std::swap(is_direct_, taken.is_direct_);
     std::swap(alignment_, taken.alignment_);
+    std::swap(request_alignment_bytes_, taken.request_alignment_bytes_);
     flush_error_.store(taken.flush_error_.load());
     return *this;
 }
@@ -221,25 +227,29 @@ void DirectFile::preallocate(std::uint64_t bytes) {
     do {
         error = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
     } while (error == EINTR);
-    try {
-        if (error == EOPNOTSUPP) {
-            extend_with_zeros(path_, former_bytes, bytes);
-        } else if (error == ENOSPC || error == EDQUOT) {
-            fail(error,
-                 fmt::format("cannot reserve {} bytes for {}: {} bytes are available on its "
-                             "file system; free space, ask for less or use another folder",
-                             bytes, path_.string(),
-                             available_bytes(std::filesystem::absolute(path_).parent_path())));
-        } else if (error != 0) {
-            fail(error, fmt::format("cannot reserve {} bytes for {}", bytes, path_.string()));
-        }
-    } catch (...) {
+    if (error == 0)
+        return;
+    const auto cut_back = [&] {
         // A reservation that stopped half-way keeps its blocks until the file is cut back.
         if (::ftruncate(descriptor_, static_cast<off_t>(former_bytes)) != 0)
             fail(errno, fmt::format("cannot cut {} back to {} bytes after a failed reservation",
                                     path_.string(), former_bytes));
-        throw;
+    };
+    if (error == EOPNOTSUPP) {
+        try {
+            return extend_with_zeros(path_, former_bytes, bytes);
+        } catch (...) {
+            cut_back();
+            throw;
+        }
     }
+    cut_back();
+    if (error == ENOSPC || error == EDQUOT)
+        fail(error, fmt::format("cannot reserve {} bytes for {}: {} bytes are available on its "
+                                "file system; free space, ask for less or use another folder",
+                                bytes, path_.string(),
+                                available_bytes(std::filesystem::absolute(path_).parent_path())));
+    fail(error, fmt::format("cannot reserve {} bytes for {}", bytes, path_.string()));
 }
 
 void DirectFile::sync_data() {

@@ -24,8 +24,8 @@ enum class DirectMode {
     buffered,   ///< through the page cache
 };
 
-/// What the file demands of a direct request. Asked of the file (statx STATX_DIOALIGN); 4096 each
-/// where the kernel does not say. Both are 1 for a buffered file.
+/// What the file itself demands of a direct request. Asked of the file (statx STATX_DIOALIGN); 4096
+/// each where the kernel does not say. Both are 1 without direct I/O.
 struct IoAlignment {
     std::size_t memory_bytes = 4096;
     std::size_t offset_bytes = 4096;  ///< of offsets and of lengths
@@ -50,6 +50,12 @@ class DirectFile {
     [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
     [[nodiscard]] bool is_direct() const noexcept { return is_direct_; }
     [[nodiscard]] IoAlignment alignment() const noexcept { return alignment_; }
+    /// Of memory addresses, offsets and lengths, as an IoQueue asks for it: 4096, or more where the
+    /// file demands more, whatever this machine's drives would put up with, so that what works here
+    /// works on another one. 1 for a file opened `buffered`.
+    [[nodiscard]] std::size_t request_alignment_bytes() const noexcept {
+        return request_alignment_bytes_;
+    }
     [[nodiscard]] std::uint64_t size_bytes() const;
 
     /// Reserves disk space for [0, bytes) and makes the file at least that long. A full disk is an
@@ -72,6 +78,7 @@ class DirectFile {
     int descriptor_ = -1;
     bool is_direct_ = false;
     IoAlignment alignment_;
+    std::size_t request_alignment_bytes_ = 1;
     std::atomic<int> flush_error_ = 0;
 };
 

@@ -23,13 +23,6 @@ std::vector<std::string> IoBackend::use_fixed(const FixedResources&) {
 
 namespace {
 
-std::string refusal_text(const std::system_error& error) {
-    const std::string text = error.what();
-    // what() ends in the code's message, which error_name gives with the errno's name.
-    const std::string call = text.substr(0, text.rfind(": "));
-    return fmt::format("{} ({})", detail::error_name(error.code().value()), call);
-}
-
 std::unique_ptr<IoBackend> make_uring(std::size_t depth, UringOptions options) {
     try {
         return std::make_unique<UringBackend>(depth, options);
@@ -39,7 +32,7 @@ std::unique_ptr<IoBackend> make_uring(std::size_t depth, UringOptions options) {
             fmt::format("the io_uring backend does not work here, {}: let the container's seccomp "
                         "profile and kernel.io_uring_disabled allow it, raise the memlock and "
                         "open-file limits, or choose the backend `threads` or `auto`",
-                        refusal_text(error)));
+                        detail::refusal_text(error)));
     }
 }
 
@@ -51,7 +44,7 @@ std::unique_ptr<IoBackend> make_libaio(std::size_t depth) {
             error.code(), fmt::format("the libaio backend does not work here, {}: remove what "
                                       "stands in the way, or choose the backend `threads` or "
                                       "`auto`",
-                                      refusal_text(error)));
+                                      detail::refusal_text(error)));
     }
 }
 
@@ -74,7 +67,7 @@ std::string refusal_of() {
         const Backend probe(1);
         return {};
     } catch (const std::system_error& error) {
-        return refusal_text(error);
+        return detail::refusal_text(error);
     }
 }
 

@@ -25,6 +25,7 @@ struct BackendOperation {
     std::uint64_t offset_bytes = 0;
     std::byte* data = nullptr;
     std::size_t length_bytes = 0;
+    MemoryKind memory = MemoryKind::host;  ///< of `data`
 };
 
 /// `result`: bytes moved, or a negated errno. A short count is no error here: the queue finishes
@@ -32,12 +33,14 @@ struct BackendOperation {
 struct BackendCompletion {
     std::uint64_t id = 0;
     std::int64_t result = 0;
+    const char* detail = "";  ///< what an error means beyond its errno; lives forever
 };
 
 /// What a backend may introduce to the kernel once instead of with every operation.
 struct FixedResources {
     std::vector<std::span<std::byte>> memory;
     std::vector<DirectFile*> files;
+    std::vector<DeviceSpan> device_memory = {};  ///< for a backend that moves it
 };
 
 /// Talks to the kernel (or plays it). The queue calls it from one thread at a time, except for
@@ -50,6 +53,11 @@ class IoBackend {
     [[nodiscard]] virtual std::string_view name() const noexcept = 0;
     /// Most operations it can hold in flight.
     [[nodiscard]] virtual std::size_t depth() const noexcept = 0;
+
+    /// Whether operations on such memory may be submitted.
+    [[nodiscard]] virtual bool moves(MemoryKind memory) const noexcept {
+        return memory == MemoryKind::host;
+    }
 
     /// Before the first submit(), at most once. Returns what could not be done and why, a sentence
     /// each; operations work in any case. `fixed` must stay valid as long as the backend.

@@ -33,27 +33,23 @@ IoResult refuse(int error, std::string context) {
     return result;
 }
 
-std::string misaligned(const IoRequest& request, const char* what, std::uint64_t found,
-                       std::size_t needed) {
+std::string misaligned(const IoRequest& request, const char* what, std::uint64_t found) {
     return fmt::format(
-        "direct I/O on {} refused: {} {:#x} ({} bytes at offset {}) is not a "
-        "multiple of {}; align it or open the file buffered",
+        "I/O on {} refused: {} {:#x} ({} bytes at offset {}) is not a multiple of {}; align it or "
+        "open the file buffered",
         request.file->path().string(), what, found, request.length_bytes, request.offset_bytes,
-        needed);
+        request.file->request_alignment_bytes());
 }
 
-/// Every machine refuses what the strictest one would, so this does not ask the kernel.
 IoResult check_alignment(const IoRequest& request) {
-    const IoAlignment needed = request.file->alignment();
+    const std::size_t needed_bytes = request.file->request_alignment_bytes();
     const auto address = reinterpret_cast<std::uintptr_t>(request.data);
-    if (address % needed.memory_bytes != 0)
-        return refuse(EINVAL, misaligned(request, "memory address", address, needed.memory_bytes));
-    if (request.offset_bytes % needed.offset_bytes != 0)
-        return refuse(EINVAL,
-                      misaligned(request, "offset", request.offset_bytes, needed.offset_bytes));
-    if (request.length_bytes % needed.offset_bytes != 0)
-        return refuse(EINVAL,
-                      misaligned(request, "length", request.length_bytes, needed.offset_bytes));
+    if (address % needed_bytes != 0)
+        return refuse(EINVAL, misaligned(request, "memory address", address));
+    if (request.offset_bytes % needed_bytes != 0)
+        return refuse(EINVAL, misaligned(request, "offset", request.offset_bytes));
+    if (request.length_bytes % needed_bytes != 0)
+        return refuse(EINVAL, misaligned(request, "length", request.length_bytes));
     return {};
 }
 
@@ -83,7 +79,15 @@ IoResult check(const IoRequest& request) {
                                           "offset, {}",
                                           request.length_bytes, request.offset_bytes,
                                           request.file->path().string(), largest));
-    return request.file->is_direct() ? check_alignment(request) : IoResult{};
+    return check_alignment(request);
+}
+
+IoResult refuse_device_memory(const IoRequest& request, std::string_view backend) {
+    return refuse(EOPNOTSUPP,
+                  fmt::format("{} bytes of GPU memory for {} refused: the {} backend moves host "
+                              "memory alone; use the gds backend (GPUDirect Storage), or copy "
+                              "through host memory",
+                              request.length_bytes, request.file->path().string(), backend));
 }
 
 IoQueue::Options checked(IoQueue::Options options) {
@@ -178,6 +182,9 @@ IoTicket IoQueue::submit(const IoRequest& request) {
                                "from; make a queue of your own in the child");
     else
         state->result = check(request);
+    if (state->result.ok() && request.memory == MemoryKind::device &&
+        request.operation != IoOperation::flush && !impl_->dispatcher.moves_device_memory())
+        state->result = refuse_device_memory(request, backend_name());
     const bool is_empty = request.operation != IoOperation::flush && request.length_bytes == 0;
     if (!state->result.ok() || is_empty)
         state->finish();
@@ -186,7 +193,10 @@ IoTicket IoQueue::submit(const IoRequest& request) {
     return IoTicket(std::move(state));
 }
 
+// A lock that another thread held when a child was forked stays locked there.
 IoStatistics IoQueue::statistics() const {
+    if (impl_->owner != ::getpid())
+        return {};
     return impl_->dispatcher.statistics();
 }
 
@@ -195,6 +205,8 @@ std::string_view IoQueue::backend_name() const noexcept {
 }
 
 std::vector<PendingIo> IoQueue::pending() const {
+    if (impl_->owner != ::getpid())
+        return {};
     return impl_->dispatcher.pending();
 }
 

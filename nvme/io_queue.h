@@ -42,7 +42,7 @@ class IoTicket {
     std::shared_ptr<State> state_;
 };
 
-/// Counters since construction; a consistent snapshot.
+/// Counters since construction; a consistent snapshot. In a forked child all are 0.
 struct IoStatistics {
     std::uint64_t read_bytes = 0;
     std::uint64_t written_bytes = 0;
@@ -67,8 +67,9 @@ struct PendingIo {
 /// Splits requests into operations of at most `max_operation_bytes`, keeps at most `depth` of them
 /// in flight, finishes short transfers at an aligned point, checks every result and retries EINTR
 /// and EAGAIN. 0 bytes from a write, or end of file inside a read, is an error. A request that
-/// breaks the file's alignment is refused (EINVAL, with the misaligned value) before the kernel
-/// sees it, on every machine alike. submit() may be called from any thread and never blocks on the
+/// breaks the file's request alignment is refused (EINVAL, with the misaligned value) before the
+/// kernel sees it, on every machine alike; so is one on GPU memory (EOPNOTSUPP) where the backend
+/// moves none. submit() may be called from any thread and never blocks on the
 /// drive; requests beyond `depth` wait inside. Operations start in this order: demand reads,
 /// prefetch reads, then writes and flushes, each kind in order of submission; but a kind that could
 /// start and was passed over four times has the next turn, so none starves. What is in flight is
@@ -105,7 +106,8 @@ class IoQueue {
     [[nodiscard]] IoStatistics statistics() const;
     [[nodiscard]] std::string_view backend_name() const noexcept;
     /// What has been submitted and has not ended, oldest first: which file a drive that does not
-    /// answer holds up, and since when. Works while the drive is hung. From any thread.
+    /// answer holds up, and since when. Works while the drive is hung. From any thread; in a forked
+    /// child nothing is.
     [[nodiscard]] std::vector<PendingIo> pending() const;
     /// What the machine did not allow and the queue does without, a sentence each, for people.
     [[nodiscard]] const std::vector<std::string>& notes() const noexcept;

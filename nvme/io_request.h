@@ -20,6 +20,18 @@ enum class ReadPriority {
     prefetch,  ///< wanted later
 };
 
+enum class MemoryKind {
+    host,
+    device,  ///< of a GPU: not for the processor to touch, and moved by the gds backend alone
+};
+
+/// A piece of a GPU's memory by its address there, of which the processor must not read or write a
+/// byte.
+struct DeviceSpan {
+    std::byte* data = nullptr;
+    std::size_t size_bytes = 0;
+};
+
 /// What is to be moved, as a passive value: the queue decides when, a backend does it. The file and
 /// the memory must stay valid until the request's ticket has been waited for.
 struct IoRequest {
@@ -29,6 +41,7 @@ struct IoRequest {
     std::byte* data = nullptr;
     std::size_t length_bytes = 0;
     ReadPriority read_priority = ReadPriority::demand;  ///< of reads alone
+    MemoryKind memory = MemoryKind::host;               ///< of `data`
 
     static IoRequest make_read(DirectFile& file, std::uint64_t offset_bytes,
                                std::span<std::byte> into,
@@ -40,6 +53,17 @@ struct IoRequest {
                                 std::span<const std::byte> from) {
         return {IoOperation::write, &file, offset_bytes, const_cast<std::byte*>(from.data()),
                 from.size()};
+    }
+    static IoRequest make_device_read(DirectFile& file, std::uint64_t offset_bytes, DeviceSpan into,
+                                      ReadPriority priority = ReadPriority::demand) {
+        return {IoOperation::read, &file,    offset_bytes,      into.data,
+                into.size_bytes,   priority, MemoryKind::device};
+    }
+    static IoRequest make_device_write(DirectFile& file, std::uint64_t offset_bytes,
+                                       DeviceSpan from) {
+        return {IoOperation::write, &file,           offset_bytes,
+                from.data,          from.size_bytes, ReadPriority::demand,
+                MemoryKind::device};
     }
     /// fdatasync of everything whose write has completed before this request is submitted.
     static IoRequest make_flush(DirectFile& file) {

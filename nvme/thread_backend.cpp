@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <unistd.h>
 
 namespace spillway::nvme {
 
-namespace {
-
-/// Bytes moved or a negated errno.
-std::int64_t perform(const BackendOperation& operation) noexcept {
+BackendCompletion perform_blocking(const BackendOperation& operation) noexcept {
     const int descriptor = operation.file->descriptor();
     const auto offset = static_cast<off_t>(operation.offset_bytes);
     ssize_t moved = 0;
@@ -27,12 +25,11 @@ std::int64_t perform(const BackendOperation& operation) noexcept {
             moved = ::fdatasync(descriptor);
             break;
     }
-    return moved < 0 ? -static_cast<std::int64_t>(errno) : moved;
+    return {operation.id, moved < 0 ? -static_cast<std::int64_t>(errno) : moved};
 }
 
-}  // namespace
-
-ThreadBackend::ThreadBackend(std::size_t depth) : depth_(depth) {
+ThreadBackend::ThreadBackend(std::size_t depth, BlockingCalls calls)
+    : depth_(depth), calls_(std::move(calls)) {
     finished_.reserve(depth);
     const std::size_t threads = std::min(depth, most_threads);
     try {
@@ -42,6 +39,9 @@ ThreadBackend::ThreadBackend(std::size_t depth) : depth_(depth) {
         // A limit on threads: fewer serve as well, but none cannot.
         if (threads_.empty())
             throw;
+    } catch (...) {
+        stop();
+        throw;
     }
 }
 
@@ -92,6 +92,8 @@ void ThreadBackend::wake() noexcept {
 }
 
 void ThreadBackend::work() {
+    if (calls_.enter_thread)
+        calls_.enter_thread();
     std::unique_lock lock(mutex_);
     while (true) {
         work_condition_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
@@ -100,9 +102,9 @@ void ThreadBackend::work() {
         const BackendOperation operation = waiting_.front();
         waiting_.pop_front();
         lock.unlock();
-        const std::int64_t result = perform(operation);
+        const BackendCompletion completion = calls_.perform(operation);
         lock.lock();
-        finished_.push_back({operation.id, result});
+        finished_.push_back(completion);
         finished_condition_.notify_one();
     }
 }

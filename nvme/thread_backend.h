@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string_view>
@@ -15,15 +16,25 @@
 
 namespace spillway::nvme {
 
-/// Plain blocking system calls (pread, pwrite, fdatasync) on a small pool: works wherever Linux
-/// does. The destructor lets running operations end and drops those not begun.
+/// pread, pwrite or fdatasync.
+[[nodiscard]] BackendCompletion perform_blocking(const BackendOperation& operation) noexcept;
+
+/// What the threads of a ThreadBackend do.
+struct BlockingCalls {
+    /// Called from several at once; must not throw.
+    std::function<BackendCompletion(const BackendOperation&)> perform = perform_blocking;
+    std::function<void()> enter_thread = {};  ///< at the start of each, if given
+};
+
+/// Plain blocking system calls on a small pool: works wherever Linux does. The destructor lets
+/// running operations end and drops those not begun.
 class ThreadBackend final : public IoBackend {
   public:
     /// Blocking calls that run side by side; more keep a drive no busier, only the scheduler.
     static constexpr std::size_t most_threads = 8;
 
     /// Throws std::system_error when no thread can be started.
-    explicit ThreadBackend(std::size_t depth);
+    explicit ThreadBackend(std::size_t depth, BlockingCalls calls = {});
     ~ThreadBackend() override;
     ThreadBackend(const ThreadBackend&) = delete;  // its threads point at it
     ThreadBackend& operator=(const ThreadBackend&) = delete;
@@ -39,6 +50,7 @@ class ThreadBackend final : public IoBackend {
     void stop() noexcept;
 
     std::size_t depth_;
+    const BlockingCalls calls_;
     std::mutex mutex_;  ///< guards all below but threads_
     std::condition_variable work_condition_;
     std::condition_variable finished_condition_;

@@ -37,10 +37,15 @@ const char* name_of(IoOperation operation) {
     return "request";
 }
 
-/// The longest piece of a request on `file`: cuts must fall on the file's alignment.
+/// The longest piece of a request on `file`: cuts must suit the file, and the memory behind them.
 std::size_t piece_bytes(const DirectFile& file, std::size_t max_operation_bytes) {
-    const std::size_t alignment = file.alignment().offset_bytes;
+    const std::size_t alignment = file.request_alignment_bytes();
     return std::max(max_operation_bytes / alignment * alignment, alignment);
+}
+
+/// Where the rest of a short transfer may begin.
+std::size_t resume_unit_bytes(const DirectFile& file) {
+    return std::max(file.alignment().offset_bytes, file.alignment().memory_bytes);
 }
 
 std::string describe(const RequestState& state, std::uint64_t offset_bytes,
@@ -70,6 +75,7 @@ IoDispatcher::IoDispatcher(std::unique_ptr<IoBackend> backend, IoQueue::Options 
     : max_operation_bytes_(options.max_operation_bytes),
       backend_(std::move(backend)),
       backend_name_(backend_->name()),
+      moves_device_memory_(backend_->moves(MemoryKind::device)),
       notes_(backend_->use_fixed(options.fixed)),
       ended_(options.ended),
       lanes_(options.read_depth, options.write_depth) {
@@ -99,9 +105,10 @@ void IoDispatcher::submit(std::shared_ptr<RequestState> request) {
     {
         const std::lock_guard lock(mutex_);
         if (!breakdown_) {
+            // First what can fail for want of memory: then nobody else knows of the request.
+            inbox_.push_back(request);
             meter_.request_accepted();
             open_.add(*request);
-            inbox_.push_back(std::move(request));
             if (std::exchange(wants_wake_, false))
                 backend_->wake();
             return;
@@ -176,8 +183,8 @@ void IoDispatcher::push_ready() {
     for (const std::uint32_t slot : ready_) {
         const Operation& one = operations_[slot];
         const IoRequest& request = one.request->request;
-        batch_.push_back(
-            {slot, request.operation, request.file, one.offset_bytes, one.data, one.length_bytes});
+        batch_.push_back({slot, request.operation, request.file, one.offset_bytes, one.data,
+                          one.length_bytes, request.memory});
     }
     const std::size_t accepted = std::min(backend_->submit(batch_), batch_.size());
     for (std::size_t i = 0; i < accepted; ++i) {
@@ -230,7 +237,7 @@ void IoDispatcher::complete(const BackendCompletion& completion) {
     if (operation.request->request.operation == IoOperation::flush)
         finish_flush(slot, completion.result);
     else
-        finish_transfer(slot, completion.result);
+        finish_transfer(slot, completion.result, completion.detail);
 }
 
 void IoDispatcher::finish_flush(std::uint32_t slot, std::int64_t result) {
@@ -247,14 +254,16 @@ void IoDispatcher::finish_flush(std::uint32_t slot, std::int64_t result) {
     retire(slot);
 }
 
-void IoDispatcher::finish_transfer(std::uint32_t slot, std::int64_t result) {
+void IoDispatcher::finish_transfer(std::uint32_t slot, std::int64_t result,
+                                   std::string_view detail) {
     Operation& operation = operations_[slot];
     RequestState& state = *operation.request;
     const IoOperation kind = state.request.operation;
     if (result == -EINTR || result == -EAGAIN)
         return retry(slot, static_cast<int>(-result));
     if (result < 0)
-        return fail(slot, static_cast<int>(-result), advice_for(static_cast<int>(-result)));
+        return fail(slot, static_cast<int>(-result),
+                    detail.empty() ? advice_for(static_cast<int>(-result)) : detail);
     if (result == 0 && kind == IoOperation::read)
         return fail(slot, ENODATA, "the file ends before the data asked for");
     if (result == 0)
@@ -264,7 +273,7 @@ void IoDispatcher::finish_transfer(std::uint32_t slot, std::int64_t result) {
         return fail(slot, EPROTO, fmt::format("the backend reports {} bytes moved", moved));
     const std::uint64_t moved_end = operation.offset_bytes + moved;
     if (moved < operation.length_bytes)
-        moved -= moved % state.request.file->alignment().offset_bytes;
+        moved -= moved % resume_unit_bytes(*state.request.file);
     if (moved == 0) {
         // Less than a block: the end of the file, or a hiccup that another attempt heals.
         if (kind == IoOperation::read && moved_end >= state.request.file->size_bytes())

@@ -41,6 +41,7 @@ class IoDispatcher {
     void submit(std::shared_ptr<RequestState> request);
     [[nodiscard]] IoStatistics statistics() const { return meter_.statistics(); }
     [[nodiscard]] std::string_view backend_name() const noexcept { return backend_name_; }
+    [[nodiscard]] bool moves_device_memory() const noexcept { return moves_device_memory_; }
     [[nodiscard]] std::vector<PendingIo> pending() const { return open_.list(); }
     [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
 
@@ -63,7 +64,7 @@ class IoDispatcher {
     void await_completions();
     void complete(const BackendCompletion& completion);
     void finish_flush(std::uint32_t slot, std::int64_t result);
-    void finish_transfer(std::uint32_t slot, std::int64_t result);
+    void finish_transfer(std::uint32_t slot, std::int64_t result, std::string_view detail);
     void retry(std::uint32_t slot, int error);
     void fail(std::uint32_t slot, int error, std::string_view detail);
     void retire(std::uint32_t slot);
@@ -74,6 +75,7 @@ class IoDispatcher {
     const std::size_t max_operation_bytes_;
     std::unique_ptr<IoBackend> backend_;
     const std::string backend_name_;
+    const bool moves_device_memory_;
     const std::vector<std::string> notes_;
     CompletionSignal* const ended_;  ///< null: nobody asks
     IoMeter meter_;

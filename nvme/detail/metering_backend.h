@@ -24,6 +24,9 @@ class MeteringBackend final : public IoBackend {
 
     [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
     [[nodiscard]] std::size_t depth() const noexcept override { return inner_->depth(); }
+    [[nodiscard]] bool moves(MemoryKind memory) const noexcept override {
+        return inner_->moves(memory);
+    }
     [[nodiscard]] std::vector<std::string> use_fixed(const FixedResources& fixed) override {
         return inner_->use_fixed(fixed);
     }

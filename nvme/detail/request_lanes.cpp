@@ -8,7 +8,7 @@
 
 namespace spillway::nvme::detail {
 
-void RequestLanes::push(std::shared_ptr<RequestState> request) {
+void RequestLanes::push(std::shared_ptr<RequestState>&& request) {
     std::size_t lane = write_lane;
     if (request->request.operation == IoOperation::read)
         lane = request->request.read_priority == ReadPriority::demand ? 0 : 1;

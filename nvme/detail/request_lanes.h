@@ -25,7 +25,8 @@ class RequestLanes {
     RequestLanes(std::size_t most_reads, std::size_t most_writes) noexcept
         : most_reads_(most_reads), most_writes_(most_writes) {}
 
-    void push(std::shared_ptr<RequestState> request);
+    /// Leaves `request` as it is where memory runs out.
+    void push(std::shared_ptr<RequestState>&& request);
     /// The request of which one operation is to be cut now, which counts as under way until
     /// operation_ended(). Empty when nothing waits or the limits are reached.
     [[nodiscard]] std::shared_ptr<RequestState> next();

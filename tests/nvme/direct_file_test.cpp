@@ -248,6 +248,10 @@ TEST_CASE("direct_file: a reservation that does not fit names needed and availab
     REQUIRE_THAT(refused.text, Catch::Contains(std::to_string(needed)) &&
                                    Catch::Contains("bytes are available") &&
                                    Catch::Contains(file.path().string()));
+    // What is told is what could be asked for, not what the attempt left.
+    const auto told = refused.text.find(" bytes are available");
+    const auto number = refused.text.rfind(' ', told - 1) + 1;
+    REQUIRE(std::stoull(refused.text.substr(number, told - number)) > available / 2);
     // Nothing stays taken: the old length, and the old room for others.
     REQUIRE(file.size_bytes() == 1 << 20);
     REQUIRE(available_bytes(disk.path()) + (1 << 20) >= available);

@@ -94,12 +94,11 @@ TEST_CASE("storage_place: sectors of 512 and of 4096 bytes, each with its own al
         IoQueue queue(make_backend(kind, 4), {});
         CAPTURE(queue.backend_name());
         write_to(queue, file, 0, memory.first(16384)).throw_if_error();
-        // The smallest unit of the disk moves; whatever is finer is refused before the kernel sees.
-        CHECK(write_to(queue, file, sector, memory.subspan(sector, sector)).ok());
-        const std::size_t finer = sector / 2;
-        CHECK(write_to(queue, file, finer, memory.first(sector)).error.value() == EINVAL);
-        CHECK(write_to(queue, file, 0, memory.first(sector + finer)).error.value() == EINVAL);
-        const IoResult shifted = write_to(queue, file, 0, memory.subspan(1, sector));
+        // What one of the two disks could not take is refused on both.
+        CHECK(write_to(queue, file, 4096, memory.subspan(4096, 4096)).ok());
+        CHECK(write_to(queue, file, 512, memory.first(4096)).error.value() == EINVAL);
+        CHECK(write_to(queue, file, 0, memory.first(4096 + 512)).error.value() == EINVAL);
+        const IoResult shifted = write_to(queue, file, 0, memory.subspan(512, 4096));
         CHECK(shifted.error.value() == EINVAL);
         CHECK_THAT(shifted.context, Contains("memory address"));
         CHECK(has_pattern(contents(file.path()), 60));
@@ -112,6 +111,16 @@ TEST_CASE("storage_place: a folder in memory") {
         return skip("cannot mount a tmpfs: " + mounted.refusal());
     check_all_backends(mounted.path(), DirectMode::automatic);
     check_all_backends(mounted.path(), DirectMode::buffered);
+
+    // Where direct I/O falls back, requests that it would refuse are refused all the same.
+    const HugePageArena arena(mebibyte);
+    IoQueue queue(make_backend(BackendKind::automatic, 4), {});
+    DirectFile fallen(mounted.path() / "data", OpenMode::create_or_open, DirectMode::automatic);
+    CHECK(fallen.request_alignment_bytes() == 4096);
+    CHECK(write_to(queue, fallen, 0, arena.bytes().subspan(1, 4096)).error.value() == EINVAL);
+    DirectFile buffered(mounted.path() / "data", OpenMode::open_existing, DirectMode::buffered);
+    CHECK(buffered.request_alignment_bytes() == 1);
+    CHECK(write_to(queue, buffered, 3, arena.bytes().subspan(1, 5)).ok());
 }
 
 TEST_CASE("storage_place: a folder of layers, as containers have it") {

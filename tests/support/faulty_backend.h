@@ -41,6 +41,9 @@ class FaultyBackend final : public nvme::IoBackend {
 
     [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
     [[nodiscard]] std::size_t depth() const noexcept override { return inner_->depth(); }
+    [[nodiscard]] bool moves(nvme::MemoryKind memory) const noexcept override {
+        return inner_->moves(memory);
+    }
     [[nodiscard]] std::vector<std::string> use_fixed(const nvme::FixedResources& fixed) override {
         return inner_->use_fixed(fixed);
     }
