@@ -27,20 +27,29 @@ using detail::Progress;
 
 constexpr std::size_t block_words = block_elements / 4;
 
-/// One block on its way through an update: its new state in fp32, and the largest magnitude of each
-/// plane of it, lane by lane, as bits.
+/// The new state of a block on its way through an update.
 struct Block {
     alignas(64) float values[most_lossy_planes][block_elements];
-    BitsVector largest[most_lossy_planes];
-    BitsVector largest_master;
 };
+/// Its largest magnitudes, lane by lane, as bits. Apart from the block, so that they stay in
+/// registers.
+struct Largest {
+    BitsVector state[most_lossy_planes];
+    BitsVector master;
+};
+
+/// A square is 0 or more, or NaN, which is larger than any number in bits, too.
+template <MomentKind kind>
+HWY_INLINE BitsVector magnitude_bits(FloatVector value) {
+    return hn::BitCast(BitsTag(), kind == MomentKind::mean ? hn::Abs(value) : value);
+}
 
 /// Decodes, updates and stores the weights of the vectors that one vector of words has in its byte
 /// `byte`.
 template <int byte, GradientType gradient_type, class Coefficients, class Rule, class Master>
 HWY_INLINE void update_byte(const Rule& rule, const Master& master, const void* gradient,
                             const BitsVector* words, const FloatVector* bias, std::size_t begin,
-                            std::size_t word, Block& block) {
+                            std::size_t word, Block& block, Largest& largest) {
     constexpr auto kinds = detail::kinds_of<Coefficients>;
     constexpr std::size_t offset = std::size_t{byte} * block_words;
     const FloatTag f;
@@ -54,11 +63,14 @@ HWY_INLINE void update_byte(const Rule& rule, const Master& master, const void* 
     auto w = master.load(at);
     rule.update(w, state, load_gradient<gradient_type>(f, gradient, at));
     master.store(w, at);
-    block.largest_master = hn::Max(block.largest_master, hn::BitCast(d, hn::Abs(w)));
-#pragma GCC unroll 2
-    for (std::size_t plane = 0; plane < Rule::planes; ++plane) {
-        hn::StoreU(state[plane], f, block.values[plane] + offset + word);
-        block.largest[plane] = hn::Max(block.largest[plane], hn::BitCast(d, hn::Abs(state[plane])));
+    largest.master = hn::Max(largest.master, hn::BitCast(d, hn::Abs(w)));
+    if constexpr (Rule::planes > 0) {
+        hn::StoreU(state[0], f, block.values[0] + offset + word);
+        largest.state[0] = hn::Max(largest.state[0], magnitude_bits<kinds[0]>(state[0]));
+    }
+    if constexpr (Rule::planes > 1) {
+        hn::StoreU(state[1], f, block.values[1] + offset + word);
+        largest.state[1] = hn::Max(largest.state[1], magnitude_bits<kinds[1]>(state[1]));
     }
 }
 
@@ -98,16 +110,16 @@ std::size_t recount_masters(const Master& master, std::size_t begin) {
 
 /// Encodes a block's new state at `codes` and `scales` of each plane.
 template <class Coefficients, class Rule>
-HWY_INLINE void encode_state(const Block& block, const RandomLanes& random, std::size_t begin,
-                             const Int8Pointers& run) {
+HWY_INLINE void encode_state(const Block& block, const Largest& found, const RandomLanes& random,
+                             std::size_t begin, const Int8Pointers& run) {
     constexpr auto kinds = detail::kinds_of<Coefficients>;
     const BitsTag d;
     FloatVector bias[most_lossy_planes];
     std::uint32_t keep[most_lossy_planes];  // 0 in a block of NaN, whose codes are 0
 #pragma GCC unroll 2
     for (std::size_t plane = 0; plane < Rule::planes; ++plane) {
-        const auto largest = hn::GetLane(hn::MaxOfLanes(d, block.largest[plane]));
-        const auto scale = scale_of(kinds[plane], largest);
+        const auto largest = hn::GetLane(hn::MaxOfLanes(d, found.state[plane]));
+        const auto scale = scale_of(kinds[plane], largest & 0x7FFFFFFFu);  // a NaN may have a sign
         run.scales[plane][begin / block_elements] = scale;
         bias[plane] = bias_of(scale);
         keep[plane] = scale == nan_scale ? 0 : ~std::uint32_t{0};
@@ -140,29 +152,27 @@ HWY_INLINE std::size_t update_block(const Rule& rule, const Master& master,
     const BitsTag d;
     const hn::Repartition<std::uint8_t, BitsTag> bytes;
     Block block;
+    Largest found{{hn::Zero(d), hn::Zero(d)}, hn::Zero(d)};
     FloatVector bias[most_lossy_planes];
 #pragma GCC unroll 2
-    for (std::size_t plane = 0; plane < Rule::planes; ++plane) {
+    for (std::size_t plane = 0; plane < Rule::planes; ++plane)
         bias[plane] = bias_of(run.scales[plane][begin / block_elements]);
-        block.largest[plane] = hn::Zero(d);
-    }
-    block.largest_master = hn::Zero(d);
     for (std::size_t word = 0; word < block_words; word += hn::Lanes(d)) {
         BitsVector words[most_lossy_planes];
 #pragma GCC unroll 2
         for (std::size_t plane = 0; plane < Rule::planes; ++plane)
             words[plane] = hn::BitCast(d, hn::LoadU(bytes, run.codes[plane] + begin + 4 * word));
         update_byte<0, gradient_type, Coefficients>(rule, master, run.gradient, words, bias, begin,
-                                                    word, block);
+                                                    word, block, found);
         update_byte<1, gradient_type, Coefficients>(rule, master, run.gradient, words, bias, begin,
-                                                    word, block);
+                                                    word, block, found);
         update_byte<2, gradient_type, Coefficients>(rule, master, run.gradient, words, bias, begin,
-                                                    word, block);
+                                                    word, block, found);
         update_byte<3, gradient_type, Coefficients>(rule, master, run.gradient, words, bias, begin,
-                                                    word, block);
+                                                    word, block, found);
     }
-    encode_state<Coefficients, Rule>(block, random, begin, run);
-    const auto largest = hn::GetLane(hn::MaxOfLanes(d, block.largest_master));
+    encode_state<Coefficients, Rule>(block, found, random, begin, run);
+    const auto largest = hn::GetLane(hn::MaxOfLanes(d, found.master));
     return HWY_LIKELY(largest <= Master::largest_bits) ? 0 : recount_masters(master, begin);
 }
 
@@ -173,11 +183,14 @@ struct Int8Loop {
     template <GradientType gradient_type, class Coefficients, class Rule, class Master>
     static Progress update(const Rule& rule, const Master& master, const Run& run) {
         const RandomLanes random(run.key, run.first_element);
+        // Copies, since the compiler must take it that a store through the pointers changes them.
+        const Master weights = master;
+        const Run planes = run;
         const std::size_t end = run.elements / block_elements * block_elements;
         std::size_t nonfinite = 0;
         for (std::size_t begin = 0; begin < end; begin += block_elements)
             nonfinite +=
-                update_block<gradient_type, Coefficients>(rule, master, random, run, begin);
+                update_block<gradient_type, Coefficients>(rule, weights, random, planes, begin);
         return {end, nonfinite};
     }
 };

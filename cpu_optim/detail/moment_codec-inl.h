@@ -58,7 +58,8 @@ HWY_INLINE FloatVector decode_words(BitsVector words, FloatVector bias) {
 template <MomentKind kind, int byte>
 HWY_INLINE BitsVector encode_words(FloatVector value, FloatVector bias, BitsVector random) {
     const BitsTag d;
-    const auto biased = hn::BitCast(d, hn::Add(hn::Abs(value), bias));
+    const auto magnitude = kind == MomentKind::mean ? hn::Abs(value) : value;
+    const auto biased = hn::BitCast(d, hn::Add(magnitude, bias));
     const auto above_bias = hn::Sub(biased, hn::BitCast(d, bias));
     if constexpr (kind == MomentKind::mean) {
         const auto term = hn::And(random, hn::Set(d, cut_off_mask));
@@ -70,7 +71,7 @@ HWY_INLINE BitsVector encode_words(FloatVector value, FloatVector bias, BitsVect
         const auto rounded = hn::Add(above_bias, hn::ShiftRight<32 - cut_off_bits>(random));
         // A value above 0 has bits of 1 or more.
         const auto least =
-            hn::ShiftLeft<cut_off_bits>(hn::Min(hn::BitCast(d, hn::Abs(value)), hn::Set(d, 1u)));
+            hn::ShiftLeft<cut_off_bits>(hn::Min(hn::BitCast(d, magnitude), hn::Set(d, 1u)));
         const auto steps = hn::And(hn::Max(rounded, least), hn::Set(d, steps_mask<kind>));
         return move_bits<int{cut_off_bits}, 8 * byte>(steps);
     }
