@@ -35,24 +35,12 @@ struct Given {
     std::string json;
 };
 
-std::string known_state(const std::string& value) {
-    if (value == "bf16" || value == "int8")
-        throw std::invalid_argument(
-            fmt::format("{} is not available in this version; it takes fp32", value));
-    if (value != "fp32")
-        throw std::invalid_argument(fmt::format("\"{}\" is not one of fp32", value));
-    return value;
-}
-
 void declare(OptionSet& options, Given& given) {
     auto& settings = given.settings;
     options.add_choice({"optimizer", "", "whose update is measured", ""}, optimizer_names(),
                        settings.optimizer);
-    options.add({.name = "state",
-                 .value_name = "fp32",
-                 .help = "format of the moments",
-                 .default_text = settings.state,
-                 .set = [&](const std::string& value) { settings.state = known_state(value); }});
+    options.add_choice({"state", "", "format of the moments", ""}, {"fp32", "bf16", "int8"},
+                       settings.state);
     options.add_choice({"weights", "", "fp32 masters, or bf16 and a 16-bit residue", ""},
                        {"fp32", "split"}, given.weights);
     options.add_choice({"grad", "", "format of the gradients", ""}, {"fp32", "bf16", "fp16"},
@@ -79,6 +67,7 @@ AdamBenchOptions options_of(const Given& given, bool threads_given) {
     BenchProblems problems;
     AdamBenchOptions options{
         .gradient = gradient_type(given.gradient),
+        .state = cpu_optim::parse_state_format(settings.state),
         .weights = given.weights == "fp32" ? MasterForm::fp32 : MasterForm::split,
         .elements = given.elements,
         .threads = threads_given ? settings.threads : usable_processors(),
@@ -103,12 +92,13 @@ void show(const Given& given, const AdamBenchOptions& options, const AdamBenchRe
                              cpu_optim::optimizer_name(options.hyper),
                              cpu_optim::isa_name(options.isa), options.threads,
                              options.threads == 1 ? "" : "s", result.parameters_per_s * 1e-9));
-    console.line(fmt::format(
-        "{} bytes moved a parameter ({} gradient, {} weight, {} plane{} of "
-        "state): {:.2f} GB/s",
-        result.bytes_per_parameter, given.gradient, given.weights,
-        cpu_optim::state_planes(options.hyper),
-        cpu_optim::state_planes(options.hyper) == 1 ? "" : "s", result.bytes_per_s * 1e-9));
+    console.line(
+        fmt::format("{:.4g} bytes moved a parameter ({} gradient, {} weight, {} plane{} of "
+                    "{} state): {:.2f} GB/s",
+                    result.bytes_per_parameter, given.gradient, given.weights,
+                    cpu_optim::state_planes(options.hyper),
+                    cpu_optim::state_planes(options.hyper) == 1 ? "" : "s", given.settings.state,
+                    result.bytes_per_s * 1e-9));
     console.line(
         fmt::format("x += 1 in place: {:.2f} GB/s; attained {:.3f} ({:.3f} to {:.3f} "
                     "over {} pairs)",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cpu_optim/elementwise.h"
+#include "cpu_optim/state_format.h"
 #include "nvme/huge_page_arena.h"
 
 namespace spillway::engine {
@@ -22,6 +23,7 @@ enum class MasterForm {
 struct AdamBenchOptions {
     cpu_optim::HyperParameters hyper{};
     cpu_optim::GradientType gradient = cpu_optim::GradientType::fp32;
+    cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
     MasterForm weights = MasterForm::fp32;
     std::uint64_t elements = std::uint64_t{64} << 20;
     std::size_t threads = 1;
@@ -32,7 +34,7 @@ struct AdamBenchOptions {
 
 /// Times are medians over the pairs; `attained` is the median of each pair's own ratio.
 struct AdamBenchResult {
-    std::uint64_t bytes_per_parameter = 0;  ///< read and written, each plane once
+    double bytes_per_parameter = 0;  ///< read and written, each plane once
     double update_s = 0;
     double parameters_per_s = 0;
     double bytes_per_s = 0;
@@ -47,8 +49,6 @@ struct AdamBenchResult {
     bool interrupted = false;  ///< before the last pair: times and ratios are then 0
 };
 
-/// Bytes that an update of one parameter reads and writes, each plane once.
-[[nodiscard]] std::uint64_t moved_bytes_per_parameter(const AdamBenchOptions& options);
 /// Memory that run_adam_bench() takes. Throws std::invalid_argument if `elements` is 0 or more than
 /// any machine holds.
 [[nodiscard]] std::uint64_t needed_bytes(const AdamBenchOptions& options);

@@ -72,7 +72,7 @@ TEST_CASE("bench adam: the result of a small tensor has all that the design name
     CHECK(root["threads"] == 2);
     CHECK(root["isa"] != "auto");
     CHECK(root["pairs"] == 2);
-    CHECK(root["verified_elements"] == 20000);
+    CHECK(root["verified_elements"] == 78 * 256 + 600001 % 256);
     CHECK(root["interrupted"] == false);
     const auto human = adam({"--elements", "1"}).human;
     CHECK_THAT(human, Contains("parameters/s") && Contains("28 bytes moved a parameter") &&
@@ -90,18 +90,33 @@ TEST_CASE("bench adam: every optimizer, gradient and master form is measured and
                 CHECK(root["optimizer"] == optimizer);
                 CHECK(root["weights"] == weights);
                 CHECK(root["grad"] == grad);
-                CHECK(root["verified_elements"] == 20000);
+                CHECK(root["verified_elements"] == 78 * 256 + 600001 % 256);
+            }
+}
+
+TEST_CASE("bench adam: every optimizer is measured and verified in every format of state") {
+    for (const auto& optimizer : optimizer_names())
+        for (const char* const state : {"bf16", "int8"})
+            for (const char* const weights : {"fp32", "split"}) {
+                CAPTURE(optimizer, state, weights);
+                const auto root =
+                    measured({"--optimizer", optimizer, "--state", state, "--weights", weights});
+                CHECK(root["state"] == state);
+                CHECK(root["verified_elements"] == 78 * 256 + 600001 % 256);
             }
 }
 
 TEST_CASE("bench adam: bytes that move are those of weight, state and gradient") {
     const auto bytes = [](const std::vector<std::string>& more) {
-        return measured(more)["bytes_per_parameter"].get<int>();
+        return measured(more)["bytes_per_parameter"].get<double>();
     };
     CHECK(bytes({"--grad", "bf16", "--weights", "split"}) == 26);
     CHECK(bytes({"--optimizer", "sgd"}) == 20);
     CHECK(bytes({"--optimizer", "sgd", "--momentum", "0"}) == 12);
     CHECK(bytes({"--optimizer", "lion", "--grad", "fp16"}) == 18);
+    CHECK(bytes({"--state", "bf16"}) == 20);
+    CHECK(bytes({"--state", "int8", "--grad", "bf16"}) == 14 + 4.0 / 256);
+    CHECK(bytes({"--state", "int8", "--optimizer", "lion"}) == 14 + 2.0 / 256);
 }
 
 TEST_CASE("bench adam: the instruction set asked for is the one that runs") {
@@ -116,8 +131,7 @@ TEST_CASE("bench adam: bad input is refused by name") {
         {{"--optimizer", "adamv"}, "did you mean"},
         {{"--grad", "fp8"}, "--grad"},
         {{"--weights", "bf16"}, "--weights"},
-        {{"--state", "int8"}, "int8 is not available in this version"},
-        {{"--state", "fp23"}, "\"fp23\" is not one of fp32"},
+        {{"--state", "fp23"}, "\"fp23\" is not one of fp32, bf16, int8"},
         {{"--isa", "neon"}, "--isa: unknown instruction set \"neon\""},
         {{"--elements", "0"}, "--elements: 0 elements were asked for"},
         {{"--elements", "-3"}, "--elements"},
