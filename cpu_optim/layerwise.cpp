@@ -18,6 +18,7 @@
 
 #include "cpu_optim/detail/gradient_load-inl.h"
 #include "cpu_optim/detail/layerwise_rules-inl.h"
+#include "cpu_optim/detail/square_sum-inl.h"
 
 #if SPILLWAY_VECTOR_TARGET
 HWY_BEFORE_NAMESPACE();
@@ -28,35 +29,7 @@ namespace {
 using detail::Progress;
 using detail::RunPointers;
 
-// Four lanes on AVX-512 too: gradient_scan.cpp says why.
-using DoubleTag = hn::CappedTag<double, 4>;
-using NarrowTag = hn::Rebind<float, DoubleTag>;
 constexpr std::size_t row_elements = detail::sum_lanes;
-
-/// The sixteen lanes of one sum of squares.
-class SquareSum {
-  public:
-    HWY_INLINE SquareSum()
-        : lanes_{hn::Zero(DoubleTag()), hn::Zero(DoubleTag()), hn::Zero(DoubleTag()),
-                 hn::Zero(DoubleTag())} {}
-
-    /// The square of a float is exact in double, so that fusing it with the addition changes no
-    /// bit.
-    HWY_INLINE void add_row(const float* row) {
-#pragma GCC unroll 4
-        for (std::size_t part = 0; part < 4; ++part) {
-            const auto x = hn::PromoteTo(DoubleTag(), hn::LoadU(NarrowTag(), row + 4 * part));
-            lanes_[part] = hn::MulAdd(x, x, lanes_[part]);
-        }
-    }
-    HWY_INLINE void store(double* HWY_RESTRICT lanes) const {
-        for (std::size_t part = 0; part < 4; ++part)
-            hn::StoreU(lanes_[part], DoubleTag(), lanes + 4 * part);
-    }
-
-  private:
-    hn::Vec<DoubleTag> lanes_[4];
-};
 
 /// Whole rows of sixteen elements, so that sums of every width have one shape.
 template <GradientType gradient_type, class Rule, class Master>

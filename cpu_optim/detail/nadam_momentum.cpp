@@ -2,26 +2,13 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "cpu_optim/detail/nadam_momentum.h"
 
+#include "cpu_optim/detail/exponential.h"
 #include "cpu_optim/detail/power.h"
 
 namespace spillway::cpu_optim::detail {
 namespace {
 
 constexpr double log_of_096 = -0.040821994520255166;  // nearest to ln 0.96
-
-/// e^x for x <= 0: whole powers of 1/e by squaring, and the rest, above -1, by its series.
-double exponential(double x) {
-    constexpr double inverse_e = 0.36787944117144233;
-    constexpr double underflow = -800;
-    if (!(x > underflow))
-        return 0;
-    const auto whole = static_cast<std::uint64_t>(-x);
-    const double rest = x + static_cast<double>(whole);
-    double series = 1;
-    for (int term = 20; term > 0; --term)
-        series = 1 + series * rest / term;
-    return power(inverse_e, whole) * series;
-}
 
 /// 1 + r + ... + r^(terms - 1) by doubling, exact for r = 1 and without cancellation near it.
 double geometric_sum(double r, std::uint64_t terms) {
