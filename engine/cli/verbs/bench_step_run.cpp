@@ -195,17 +195,22 @@ class Machine {
         const StepDemand demand{
             .nvme_read_bytes = read_bytes,
             .nvme_written_bytes = written_bytes,
-            .dram_bytes = options_.elements * bytes_per_parameter_ + read_bytes + written_bytes,
+            .dram_bytes = moved_bytes(options_.elements) + read_bytes + written_bytes,
             .cpu_s = static_cast<double>(options_.elements) / parameters_per_s_};
         return step_bound(lane_times(rates, demand));
     }
 
   private:
+    /// By an update of so many elements in memory.
+    [[nodiscard]] std::uint64_t moved_bytes(std::uint64_t elements) const {
+        return static_cast<std::uint64_t>(static_cast<double>(elements) * bytes_per_parameter_);
+    }
+
     const StepBenchOptions& options_;
     nvme::HugePageArena probe_buffers_;
     double parameters_per_s_ = 0;
     double dram_bytes_per_s_ = 0;
-    std::uint64_t bytes_per_parameter_ = 0;
+    double bytes_per_parameter_ = 0;
 };
 
 struct TimedStep {
