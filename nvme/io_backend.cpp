@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -23,6 +25,20 @@ std::vector<std::string> IoBackend::use_fixed(const FixedResources&) {
 
 namespace {
 
+/// Which switch of the system forbids io_uring; "" if none that can be read does.
+std::string uring_switch(int error) {
+    constexpr const char* path = "/proc/sys/kernel/io_uring_disabled";
+    std::ifstream file(path);
+    int value = 0;
+    if (error != EPERM || !(file >> value) || value == 0)
+        return {};
+    return fmt::format("; kernel.io_uring_disabled is {}, 0 allows it", value);
+}
+
+std::string uring_refusal_text(const std::system_error& error) {
+    return detail::refusal_text(error) + uring_switch(error.code().value());
+}
+
 std::unique_ptr<IoBackend> make_uring(std::size_t depth, UringOptions options) {
     try {
         return std::make_unique<UringBackend>(depth, options);
@@ -32,7 +48,7 @@ std::unique_ptr<IoBackend> make_uring(std::size_t depth, UringOptions options) {
             fmt::format("the io_uring backend does not work here, {}: let the container's seccomp "
                         "profile and kernel.io_uring_disabled allow it, raise the memlock and "
                         "open-file limits, or choose the backend `threads` or `auto`",
-                        detail::refusal_text(error)));
+                        uring_refusal_text(error)));
     }
 }
 
@@ -59,16 +75,6 @@ std::unique_ptr<IoBackend> make_best(std::size_t depth, UringOptions options) {
     } catch (const std::system_error&) {
     }
     return std::make_unique<ThreadBackend>(depth);
-}
-
-template <class Backend>
-std::string refusal_of() {
-    try {
-        const Backend probe(1);
-        return {};
-    } catch (const std::system_error& error) {
-        return detail::refusal_text(error);
-    }
 }
 
 /// In the order of BackendKind.
@@ -104,11 +110,21 @@ std::unique_ptr<IoBackend> make_backend(BackendKind kind, std::size_t depth, Uri
 }
 
 std::string io_uring_refusal() {
-    return refusal_of<UringBackend>();
+    try {
+        const UringBackend probe(1);
+        return {};
+    } catch (const std::system_error& error) {
+        return uring_refusal_text(error);
+    }
 }
 
 std::string libaio_refusal() {
-    return refusal_of<detail::LibaioBackend>();
+    try {
+        const detail::LibaioBackend probe(1);
+        return {};
+    } catch (const std::system_error& error) {
+        return detail::refusal_text(error);
+    }
 }
 
 std::string automatic_choice() {

@@ -82,8 +82,8 @@ StorageBenchRow::Settling settling_of(const std::vector<BenchCount>& counts, dou
     return {windows[0] / window_s, (third + fourth) / second_half_s, settled};
 }
 
-StorageBenchRow measure(const Drives& drives, const BenchRun& run,
-                        std::vector<std::string>& notes) {
+StorageBenchRow measure_part(const Drives& drives, const BenchRun& run,
+                             std::vector<std::string>& notes) {
     std::vector<BenchCount> counts(drives.size());
     const double processor_before_s = processor_seconds();
     on_every(drives, [&](std::size_t i) { counts[i] = drives[i]->run(run); });
@@ -110,6 +110,31 @@ StorageBenchRow measure(const Drives& drives, const BenchRun& run,
     row.cpu_s_per_gb = processor_s / (static_cast<double>(row.moved_bytes) * 1e-9);
     if (run.traffic == StorageTraffic::write)
         row.settling = settling_of(counts, run.time_limit_s, row.wall_s);
+    return row;
+}
+
+/// Adds what the same traffic came to afterwards.
+void append(StorageBenchRow& row, const StorageBenchRow& more) {
+    const auto weight = static_cast<double>(more.moved_bytes) /
+                        static_cast<double>(row.moved_bytes + more.moved_bytes);
+    row.moved_bytes += more.moved_bytes;
+    row.wall_s += more.wall_s;
+    row.bytes_per_s = static_cast<double>(row.moved_bytes) / row.wall_s;
+    row.cpu_s_per_gb += weight * (more.cpu_s_per_gb - row.cpu_s_per_gb);
+    row.p50_us = more.p50_us;
+    row.p99_us = std::max(row.p99_us, more.p99_us);
+    row.settling->sustained_bytes_per_s = more.settling->sustained_bytes_per_s;
+    row.settling->settled = more.settling->settled;
+}
+
+StorageBenchRow measure(const Drives& drives, const BenchRun& run,
+                        const StorageBenchOptions& options, std::vector<std::string>& notes) {
+    StorageBenchRow row = measure_part(drives, run, notes);
+    for (std::size_t i = 0; i < options.most_parts_to_settle && row.settling; ++i) {
+        if (row.settling->settled || options.stop())
+            break;
+        append(row, measure_part(drives, run, notes));
+    }
     return row;
 }
 
@@ -216,7 +241,7 @@ StorageBenchResult run_storage_bench(const StorageBenchOptions& options) {
     for (const BenchRun& run : runs_of(options)) {
         if (options.stop())
             break;
-        StorageBenchRow row = measure(drives, run, result.notes);
+        StorageBenchRow row = measure(drives, run, options, result.notes);
         if (!options.stop())
             result.rows.push_back(std::move(row));
     }

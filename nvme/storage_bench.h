@@ -30,6 +30,8 @@ struct StorageBenchOptions {
     std::vector<BackendKind> backends{BackendKind::automatic};
     std::size_t rounds = 1;   ///< every row so often, in turn; each a row of its own
     double time_limit_s = 8;  ///< for all rows, in equal parts; the filling of the files is extra
+    /// A row of writes whose rate has not settled goes on for so many more of its parts at most.
+    std::size_t most_parts_to_settle = 3;
     std::function<bool()> stop = [] { return false; };  ///< asked often, from several threads
 };
 
@@ -48,8 +50,8 @@ struct StorageBenchRow {
 
     /// How a drive's cache wears off.
     struct Settling {
-        double burst_bytes_per_s = 0;      ///< in the first eighth of the time
-        double sustained_bytes_per_s = 0;  ///< in the second half, flush included
+        double burst_bytes_per_s = 0;      ///< in the first eighth of the first part
+        double sustained_bytes_per_s = 0;  ///< in the second half of the last part, flush included
         bool settled = false;              ///< its two quarters differ by at most a tenth
     };
     std::optional<Settling> settling;  ///< of writes

@@ -94,6 +94,7 @@ StorageTuning tune_storage(const std::filesystem::path& folder, std::uint64_t fi
     options.file_bytes = file_bytes;
     options.time_limit_s = time_limit_s / 4;
     options.rounds = 2;
+    options.most_parts_to_settle = 0;  // every setting gets the same time
     options.stop = stop;
     options.backends = {BackendKind::threads};
     if (io_uring_refusal().empty())

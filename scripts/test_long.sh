@@ -3,7 +3,7 @@
 # memory, every header on its own, every suite under sanitizers. Prints what it measured; run it by hand on an idle machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/setup.sh --python
+scripts/setup.sh --python --peers
 cmake --preset release >/dev/null
 cmake --build --preset release --parallel "$(nproc)"
 export SPILLWAY=$PWD/build/release/spillway

@@ -119,17 +119,8 @@ void find_mount(dev_t device, FolderReport& report) {
     }
 }
 
-/// A partition has no queue of its own: the folder above it is the drive.
-std::string drive_kind(dev_t device) {
-    const auto block =
-        fs::path("/sys/dev/block") / fmt::format("{}:{}", major(device), minor(device));
-    std::error_code ignored;
-    const auto resolved = fs::canonical(block, ignored);
-    for (const auto& folder : {resolved, resolved.parent_path()}) {
-        if (const auto line = first_line(folder / "queue" / "rotational"))
-            return *line == "1" ? "rotating" : "solid state";
-    }
-    return unknown;
+fs::path block_folder(dev_t device) {
+    return fs::path("/sys/dev/block") / fmt::format("{}:{}", major(device), minor(device));
 }
 
 std::size_t number_in(const fs::path& path) {
@@ -140,10 +131,8 @@ std::size_t number_in(const fs::path& path) {
 
 DriveQueue inspect_queue(dev_t device) {
     DriveQueue queue;
-    const auto block =
-        fs::path("/sys/dev/block") / fmt::format("{}:{}", major(device), minor(device));
     std::error_code absent;
-    auto folder = fs::canonical(block, absent) / "queue";
+    auto folder = fs::canonical(block_folder(device), absent) / "queue";
     if (!fs::exists(folder, absent))
         folder = folder.parent_path().parent_path() / "queue";
     queue.logical_sector_bytes = number_in(folder / "logical_block_size");
@@ -202,7 +191,7 @@ FolderReport inspect_folder(const fs::path& folder) {
         return report;
     }
     find_mount(status.st_dev, report);
-    report.drive = drive_kind(status.st_dev);
+    report.drive = drive_kind(block_folder(status.st_dev));
     report.queue = inspect_queue(status.st_dev);
     try {
         report.free_bytes = nvme::available_bytes(folder);
@@ -245,6 +234,21 @@ void take_least(const fs::path& mount, fs::path group, const Quota& quota, doubl
 }
 
 }  // namespace
+
+std::string drive_kind(const fs::path& block) {
+    std::error_code ignored;
+    const auto resolved = fs::canonical(block, ignored);
+    // What a hypervisor shows says "rotating" whatever lies behind it.
+    for (const char* bus : {"/virtio", "/vbd-", "/xen", "/vmbus", "/virtual/block/loop"})
+        if (resolved.string().find(bus) != std::string::npos)
+            return "virtual, of unknown kind";
+    // A partition has no queue of its own: the folder above it is the drive.
+    for (const auto& folder : {resolved, resolved.parent_path()}) {
+        if (const auto line = first_line(folder / "queue" / "rotational"))
+            return *line == "1" ? "rotating" : "solid state";
+    }
+    return unknown;
+}
 
 double cgroup_processors(const fs::path& root) {
     double least = 0;

@@ -32,7 +32,7 @@ struct FolderReport {
     std::filesystem::path folder;
     std::string file_system;  ///< "ext4"
     std::string source;       ///< "/dev/nvme0n1p1"
-    std::string drive;        ///< "solid state", "rotating" or "unknown"
+    std::string drive;        ///< what drive_kind() says
     std::uint64_t free_bytes = 0;
     std::string direct_io;                   ///< "yes", or why not
     std::size_t memory_alignment_bytes = 0;  ///< of direct I/O; 0 without it
@@ -68,6 +68,10 @@ struct MachineReport {
 /// to learn the limits of direct I/O. Never throws for something that cannot be learnt: the text
 /// says so.
 [[nodiscard]] MachineReport inspect_machine(const std::filesystem::path& folder);
+
+/// "solid state", "rotating", "virtual, of unknown kind" (a hypervisor's drive, or a file's), or
+/// "unknown", by the kernel's folder of a block device or partition below /sys.
+[[nodiscard]] std::string drive_kind(const std::filesystem::path& block);
 
 /// Processors' worth of time that the control groups (version 1 or 2) of this process leave it; 0:
 /// no quota. `root` is "/" but in tests.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -17,6 +18,8 @@
 #include <catch2/catch.hpp>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -143,6 +146,41 @@ TEST_CASE("io_backend: where io_uring is forbidden, others take over and the tex
     });
     if (status == 77)
         return skip("seccomp filters cannot be installed here");
+    REQUIRE(status == 0);
+}
+
+TEST_CASE("io_backend: a system that has io_uring switched off is told by the switch") {
+    // Another file in the switch's place, for one child alone: the real one is the whole machine's.
+    const TemporaryFolder folder;
+    const auto shown = folder.path() / "io_uring_disabled";
+    const char* const value = GENERATE("1", "2", "0");
+    std::ofstream(shown) << value << '\n';
+    const std::string expected =
+        *value == '0' ? "" : std::string("kernel.io_uring_disabled is ") + value;
+    const int status = in_child([&] {
+        if (::unshare(CLONE_NEWNS) != 0 ||
+            ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            ::mount(shown.c_str(), "/proc/sys/kernel/io_uring_disabled", nullptr, MS_BIND,
+                    nullptr) != 0 ||
+            !forbid(__NR_io_uring_setup, EPERM))
+            return 77;
+        const std::string refusal = io_uring_refusal();
+        if (refusal.rfind("EPERM: ", 0) != 0)
+            return 1;
+        if (expected.empty())
+            return refusal.find("io_uring_disabled") == std::string::npos ? 0 : 2;
+        if (refusal.find(expected) == std::string::npos ||
+            automatic_choice().find(expected) == std::string::npos)
+            return 3;
+        try {
+            static_cast<void>(make_backend(BackendKind::io_uring, 8));
+            return 4;
+        } catch (const std::system_error& refused) {
+            return std::string(refused.what()).find(expected) != std::string::npos ? 0 : 5;
+        }
+    });
+    if (status == 77)
+        return skip("namespaces, the switch or seccomp filters are not to be had here");
     REQUIRE(status == 0);
 }
 

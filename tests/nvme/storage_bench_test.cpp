@@ -90,6 +90,26 @@ TEST_CASE("storage_bench: two folders are driven at once and their rates add up"
     CHECK(std::filesystem::is_empty(two.path()));
 }
 
+TEST_CASE("storage_bench: writes go on until their rate has settled, and no longer than allowed") {
+    const TemporaryFolder folder;
+    StorageBenchOptions options = small(folder.path());
+    options.traffics = {StorageTraffic::write, StorageTraffic::read};
+    options.most_parts_to_settle = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{5});
+    const StorageBenchResult result = run_storage_bench(options);
+    REQUIRE(result.rows.size() == 2);
+    const double part_s = options.time_limit_s / 2;
+    const auto parts = static_cast<double>(options.most_parts_to_settle + 1);
+    const auto& write = result.rows[0];
+    REQUIRE(write.settling);
+    // Each part takes its time at least; all that are allowed were used where it did not settle.
+    if (!write.settling->settled)
+        CHECK(write.wall_s >= part_s * parts * 0.99);
+    CHECK(write.bytes_per_s ==
+          Approx(static_cast<double>(write.moved_bytes) / write.wall_s).epsilon(0.01));
+    CHECK(write.settling->burst_bytes_per_s > 0);
+    CHECK_FALSE(result.rows[1].settling);
+}
+
 TEST_CASE("storage_bench: a page cache that takes part is seen") {
     const testing::MountedFolder memory("tmpfs", "size=64m");
     if (!memory.ok())

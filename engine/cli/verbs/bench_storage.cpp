@@ -56,7 +56,10 @@ void declare(OptionSet& options, Given& given) {
     options.add({"only", "WHAT[,WHAT]", "of write, read, mixed", "write,read,mixed"}, given.only);
     options.add({"backend", "NAME[,NAME]", "of auto, io_uring, libaio, threads", "auto"},
                 given.backends);
-    options.add({"time", "TIME", "for all rows together; filling the files is extra", "8s"},
+    options.add({"time", "TIME",
+                 "for all rows together; filling the files is extra, and so are writes until their "
+                 "rate settles, up to three times",
+                 "8s"},
                 given.time);
     options.add({"tune", "",
                  "find the best backend, block and depth of each folder's drive and keep them in "

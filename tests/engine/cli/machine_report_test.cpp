@@ -75,6 +75,25 @@ TEST_CASE("machine_report: a folder that is not there is said to be so") {
     CHECK_NOTHROW(nlohmann::json::parse(machine_report_json(report)));
 }
 
+TEST_CASE("machine_report: a virtual drive is not called rotating, whatever it says") {
+    const testing::TemporaryFolder root;
+    const auto sda = root.path() / "devices/pci0000:00/ata1/block/sda";
+    put(sda / "queue/rotational", "1\n");
+    put(sda / "sda1/partition", "1\n");
+    const auto nvme = root.path() / "devices/pci0000:00/nvme/nvme0/nvme0n1";
+    put(nvme / "queue/rotational", "0\n");
+    const auto vda = root.path() / "devices/pci0000:00/virtio1/block/vda";
+    put(vda / "queue/rotational", "1\n");
+    put(vda / "vda1/partition", "1\n");
+    CHECK(drive_kind(sda) == "rotating");
+    CHECK(drive_kind(sda / "sda1") == "rotating");
+    CHECK(drive_kind(nvme) == "solid state");
+    CHECK(drive_kind(vda) == "virtual, of unknown kind");
+    fs::create_symlink(vda / "vda1", root.path() / "254:1");
+    CHECK(drive_kind(root.path() / "254:1") == "virtual, of unknown kind");
+    CHECK(drive_kind(root.path() / "0:77") == "unknown");
+}
+
 TEST_CASE("machine_report: the least quota of the control groups above counts") {
     const testing::TemporaryFolder root;
     CHECK(cgroup_processors(root.path()) == 0);

@@ -51,7 +51,7 @@ constexpr std::ptrdiff_t most_growth_bytes = std::ptrdiff_t{16} << 20;
 constexpr int warm_up_queues = 8;
 
 struct Options {
-    double seconds = 20;
+    double seconds = 60;
     std::uint64_t seed = 0;
 };
 
