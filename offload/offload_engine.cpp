@@ -156,7 +156,7 @@ class OffloadEngine::Impl {
         pipeline_->begin_update(
             std::make_unique<detail::TrainingUpdate>(
                 detail::TrainingUpdate::Context{store_, *collector_, spill, *committer_, *threads_,
-                                                tensor_steps_},
+                                                tensor_steps_, options_.rounding_seed},
                 coefficients(step)),
             ++version_);
     }
@@ -218,8 +218,12 @@ class OffloadEngine::Impl {
     void check_folder() const {
         if (folder_.manifest().planes != plan_.planes)
             throw FolderRefused(fmt::format(
-                "{}: this run keeps {} planes per parameter, its optimizer needs {}",
-                folder_.folder().string(), folder_.manifest().planes.size(), plan_.planes.size()));
+                "{}: this run keeps {} planes per parameter with state in {}, its optimizer needs "
+                "{} "
+                "with state in {}",
+                folder_.folder().string(), folder_.manifest().planes.size(),
+                cpu_optim::state_format_name(state_format_of(folder_.manifest().planes)),
+                plan_.planes.size(), cpu_optim::state_format_name(state_format_of(plan_.planes))));
     }
     void count_tables() {
         ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles(), plan_.planes) +

@@ -28,6 +28,7 @@ struct OffloadOptions {
     IoOptions io;
     Durability durability = Durability::on;
     UpdateTiming timing = UpdateTiming::after_norm;
+    std::uint64_t rounding_seed = 0;  ///< of lossy state: part of the run
 };
 
 /// The fp32 gradients of a step, summed over tiles in order.

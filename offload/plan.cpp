@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <ranges>
 
 #include <fmt/format.h>
 
 #include "offload/detail/memory_ledger.h"
+#include "offload/detail/plan_traffic.h"
 #include "offload/detail/spread_order.h"
 #include "offload/detail/tile_store.h"
-#include "offload/detail/unit_cache.h"
+#include "offload/detail/unit_slots.h"
 
 namespace spillway::offload {
 namespace {
@@ -28,29 +30,31 @@ constexpr std::size_t staged_weight_buffers = 4;
 constexpr std::size_t pooled_gradient_slots =
     4;  // two chunks open at a unit's edge, one filling, one leaving
 
-/// What waits or rests in host memory if it can, dearest first: a working weight is read three
-/// times and written once per step, the others once each; gradients before moments, because a
-/// commit does not write them.
-enum class Resident : std::size_t { weight, residue, gradient, m, v, extra };
-constexpr std::array residency_order{Resident::weight, Resident::residue, Resident::gradient,
-                                     Resident::m,      Resident::v,       Resident::extra};
+/// What waits or rests in host memory if it can: a place in the planner's ranking.
+using Rank = std::size_t;
+constexpr Rank weight_rank = 0;
+constexpr Rank residue_rank = 1;
+constexpr Rank gradient_rank = 2;  // which has no plane
 
-/// Of what has no plane: none.
-constexpr std::optional<Plane> plane_of(Resident kind) {
-    constexpr std::array<std::optional<Plane>, residency_order.size()> planes{
-        Plane::weight, Plane::residue, std::nullopt, Plane::m, Plane::v, Plane::extra};
-    return planes[static_cast<std::size_t>(kind)];
-}
-
-std::uint64_t unit_tiles(const ElementOrder& order, const Unit& unit) {
-    const auto range = unit_range(order, unit);
-    return (range.end + tile_elements - 1) / tile_elements - range.begin / tile_elements;
+/// Dearest first: a working weight is read three times and written once per step, the others once
+/// each; gradients before moments, because a commit does not write them.
+std::vector<std::optional<Plane>> ranked(PlaneSet planes) {
+    std::vector<std::optional<Plane>> ranking{Plane::weight, Plane::residue, std::nullopt};
+    for (const auto plane : planes) {
+        if (plane != Plane::weight && plane != Plane::residue)
+            ranking.push_back(plane);
+    }
+    return ranking;
 }
 
 class Planner {
   public:
     Planner(const ElementOrder& order, std::span<const Unit> units, const PlanRequest& request)
-        : order_(order), units_(units), request_(request), tiles_(order.tiles()) {}
+        : order_(order),
+          units_(units),
+          request_(request),
+          tiles_(order.tiles()),
+          ranking_(ranked(request.planes)) {}
 
     OffloadPlan make();
 
@@ -59,10 +63,10 @@ class Planner {
     void give_spare_device_memory(std::size_t bytes);
     void try_chunk_sizes();
     bool try_chunk_tiles(std::uint64_t chunk_tiles);
-    bool try_prefix(std::size_t whole_kinds);
-    void fill_partly(Resident kind, std::size_t bytes);
-    void set_all(Resident kind, bool resident);
-    [[nodiscard]] std::vector<MemoryItem> host_items(std::size_t whole_kinds) const;
+    bool try_prefix(std::size_t whole_ranks);
+    void fill_partly(Rank rank, std::size_t bytes);
+    void set_all(Rank rank, bool resident);
+    [[nodiscard]] std::vector<MemoryItem> host_items(std::size_t whole_ranks) const;
     [[nodiscard]] std::size_t forced_gradient_bytes() const;
     [[nodiscard]] bool is_forced(std::uint64_t chunk) const;
     [[nodiscard]] std::size_t resident_arena_bytes(std::size_t resident_bytes) const {
@@ -70,25 +74,22 @@ class Planner {
                    ? 0
                    : arena_bytes(resident_bytes + plan_.planes.size() * plane_gap_bytes);
     }
-    void finish_host_items(std::size_t whole_kinds);
-    void count_traffic();
+    void finish_host_items(std::size_t whole_ranks);
     [[nodiscard]] std::size_t host_left_bytes() const;
     [[nodiscard]] std::size_t pipeline_slots() const {
         return staged_pipeline_slots * request_.drives;
     }
-    /// 0 for a plane that is not kept.
-    [[nodiscard]] std::size_t resident_tile_bytes(Resident kind) const {
-        const auto plane = plane_of(kind);
-        if (!plane)
-            return gradient_tile_bytes;
-        return plan_.planes.contains(*plane) ? tile_bytes(*plane) : 0;
+    [[nodiscard]] auto ranks() const { return std::views::iota(Rank{0}, ranking_.size()); }
+    [[nodiscard]] std::size_t ranked_tile_bytes(Rank rank) const {
+        return ranking_[rank] ? tile_bytes(*ranking_[rank]) : gradient_tile_bytes;
     }
-    [[nodiscard]] std::vector<std::uint8_t>& residency(Resident kind);
+    [[nodiscard]] std::vector<std::uint8_t>& residency(Rank rank);
 
     const ElementOrder& order_;
     std::span<const Unit> units_;
     const PlanRequest& request_;
     std::uint64_t tiles_;
+    std::vector<std::optional<Plane>> ranking_;
     OffloadPlan plan_;
     std::size_t smallest_need_bytes_ = static_cast<std::size_t>(-1);
 };
@@ -99,40 +100,15 @@ std::size_t sum(const std::vector<MemoryItem>& items) {
         [](std::size_t total, const MemoryItem& item) { return total + item.bytes; });
 }
 
-std::vector<UnitSlotClass> group_by_size(const ElementOrder& order, std::span<const Unit> units) {
-    std::vector<std::size_t> by_size(units.size());
-    std::iota(by_size.begin(), by_size.end(), std::size_t{0});
-    std::stable_sort(by_size.begin(), by_size.end(), [&](std::size_t a, std::size_t b) {
-        return unit_tiles(order, units[a]) > unit_tiles(order, units[b]);
-    });
-    std::vector<UnitSlotClass> classes;
-    for (const auto unit : by_size) {
-        const auto bytes =
-            static_cast<std::size_t>(unit_tiles(order, units[unit])) * fp32_tile_bytes;
-        if (classes.empty() || bytes * 2 <= classes.back().slot_bytes)
-            classes.push_back({bytes, 0, {}});
-        classes.back().units.push_back(unit);
-        classes.back().slots = std::min<std::size_t>(classes.back().units.size(), 2);
-    }
-    return classes;
-}
-
-std::size_t slot_bytes(const std::vector<UnitSlotClass>& classes) {
-    std::size_t bytes = 0;
-    for (const auto& slots : classes)
-        bytes += slots.slots * slots.slot_bytes;
-    return bytes;
-}
-
 void Planner::plan_device() {
-    plan_.weight_slots = group_by_size(order_, units_);
+    plan_.weight_slots = detail::group_by_size(order_, units_);
     for (const auto unit : request_.gradient_uses) {
         const auto bytes =
             static_cast<std::size_t>(unit_range(order_, units_[unit]).size()) * sizeof(float);
         plan_.unit_gradient_bytes =
             std::max(plan_.unit_gradient_bytes, (bytes + 4095) / 4096 * 4096);
     }
-    const auto weights = slot_bytes(plan_.weight_slots);
+    const auto weights = detail::slot_bytes(plan_.weight_slots);
     plan_.unit_gradient_slots = 2;
     if (weights + 2 * plan_.unit_gradient_bytes > request_.device_bytes)
         plan_.unit_gradient_slots = 1;
@@ -173,24 +149,24 @@ std::size_t Planner::forced_gradient_bytes() const {
     return tiles * fp32_tile_bytes;
 }
 
-/// Host memory with the first `whole_kinds` of the residency order whole in host memory and nothing
+/// Host memory with the first `whole_ranks` of the ranking whole in host memory and nothing
 /// of the others, beside what passes through.
-std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
+std::vector<MemoryItem> Planner::host_items(std::size_t whole_ranks) const {
     const auto tiles = static_cast<std::size_t>(tiles_);
     const auto chunk_tiles = static_cast<std::size_t>(plan_.chunk_tiles);
-    const auto whole = [&](Resident kind) { return static_cast<std::size_t>(kind) < whole_kinds; };
+    const auto whole = [&](Rank rank) { return rank < whole_ranks; };
     std::vector<MemoryItem> items;
     std::size_t staged_tile_bytes = 0;
     std::size_t staged_planes = 0;
     std::size_t resident = 0;
-    for (const auto kind : residency_order) {
-        if (kind == Resident::gradient && request_.timing == UpdateTiming::as_completed)
+    for (const auto rank : ranks()) {
+        if (rank == gradient_rank && request_.timing == UpdateTiming::as_completed)
             continue;
-        (whole(kind) ? resident : staged_tile_bytes) += resident_tile_bytes(kind);
-        staged_planes += static_cast<std::size_t>(!whole(kind));
+        (whole(rank) ? resident : staged_tile_bytes) += ranked_tile_bytes(rank);
+        staged_planes += static_cast<std::size_t>(!whole(rank));
     }
     items.push_back({"resident planes", resident_arena_bytes(resident * tiles)});
-    if (!whole(Resident::gradient) || request_.timing == UpdateTiming::as_completed) {
+    if (!whole(gradient_rank) || request_.timing == UpdateTiming::as_completed) {
         items.push_back(
             {"gradients with several contributions", arena_bytes(forced_gradient_bytes())});
         items.push_back({"gradient assembly",
@@ -200,7 +176,7 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
         items.push_back(
             {"update staging", arena_bytes(pipeline_slots() * (chunk_tiles * staged_tile_bytes +
                                                                staged_planes * plane_gap_bytes))});
-    if (!whole(Resident::residue))
+    if (!whole(residue_rank))
         items.push_back(
             {"weight staging", arena_bytes(staged_weight_buffers * chunk_tiles * fp32_tile_bytes)});
     if (request_.device_kind == cuda::MemoryKind::device)
@@ -217,26 +193,26 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_kinds) const {
     return items;
 }
 
-std::vector<std::uint8_t>& Planner::residency(Resident kind) {
-    const auto plane = plane_of(kind);
+std::vector<std::uint8_t>& Planner::residency(Rank rank) {
+    const auto plane = ranking_[rank];
     return plane ? plan_.resident[index_of(*plane)] : plan_.gradient_resident;
 }
 
-void Planner::set_all(Resident kind, bool resident) {
-    residency(kind).assign(plan_.chunks, static_cast<std::uint8_t>(resident));
+void Planner::set_all(Rank rank, bool resident) {
+    residency(rank).assign(plan_.chunks, static_cast<std::uint8_t>(resident));
 }
 
-/// Keeps as many chunks of `kind` as `bytes` hold.
-void Planner::fill_partly(Resident kind, std::size_t bytes) {
+/// Keeps as many chunks of what has this rank as `bytes` hold.
+void Planner::fill_partly(Rank rank, std::size_t bytes) {
     // An arena has gaps and is rounded up to whole huge pages; keep that much aside.
     bytes -=
         std::min(bytes, nvme::HugePageArena::page_bytes + plan_.planes.size() * plane_gap_bytes);
     for (const auto chunk : detail::spread_order(plan_.chunks)) {
         const auto chunk_bytes = static_cast<std::size_t>(plan_.chunk_range(chunk, tiles_).size()) *
-                                 resident_tile_bytes(kind);
-        if (residency(kind)[chunk] != 0 || chunk_bytes > bytes)
+                                 ranked_tile_bytes(rank);
+        if (residency(rank)[chunk] != 0 || chunk_bytes > bytes)
             continue;
-        residency(kind)[chunk] = 1;
+        residency(rank)[chunk] = 1;
         bytes -= chunk_bytes;
     }
 }
@@ -246,43 +222,42 @@ std::size_t Planner::host_left_bytes() const {
     return request_.host_bytes - std::min(request_.host_bytes, taken);
 }
 
-bool Planner::try_prefix(std::size_t whole_kinds) {
-    const auto fixed = sum(host_items(whole_kinds));
+bool Planner::try_prefix(std::size_t whole_ranks) {
+    const auto fixed = sum(host_items(whole_ranks));
     smallest_need_bytes_ = std::min(smallest_need_bytes_, fixed);
     if (fixed > host_left_bytes())
         return false;
-    for (const auto kind : residency_order)
-        set_all(kind, static_cast<std::size_t>(kind) < whole_kinds);
+    for (const auto rank : ranks())
+        set_all(rank, rank < whole_ranks);
     if (request_.timing == UpdateTiming::as_completed)
-        set_all(Resident::gradient, false);  // they never wait, except between contributions
+        set_all(gradient_rank, false);  // they never wait, except between contributions
     for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
         if (is_forced(chunk))
             plan_.gradient_resident[chunk] = 1;
     }
-    const bool everything = whole_kinds == residency_order.size();
+    const bool everything = whole_ranks == ranking_.size();
     if (!everything) {
-        auto next = residency_order[whole_kinds];
+        const auto next = whole_ranks;
         const bool gradients_pass = request_.timing == UpdateTiming::as_completed;
-        if (!(next == Resident::gradient && gradients_pass))
+        if (!(next == gradient_rank && gradients_pass))
             fill_partly(next, host_left_bytes() - fixed);
     }
-    finish_host_items(whole_kinds);
+    finish_host_items(whole_ranks);
     return true;
 }
 
 /// Replaces the estimate by what is really allocated with the residency just chosen.
-void Planner::finish_host_items(std::size_t whole_kinds) {
-    plan_.host_items = host_items(whole_kinds);
+void Planner::finish_host_items(std::size_t whole_ranks) {
+    plan_.host_items = host_items(whole_ranks);
     std::size_t resident = 0;
-    for (const auto kind : residency_order) {
+    for (const auto rank : ranks()) {
         for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
             const bool counted_apart =
-                kind == Resident::gradient && is_forced(chunk) &&
-                (whole_kinds <= static_cast<std::size_t>(Resident::gradient) ||
-                 request_.timing == UpdateTiming::as_completed);
-            if (residency(kind)[chunk] != 0 && !counted_apart)
+                rank == gradient_rank && is_forced(chunk) &&
+                (whole_ranks <= gradient_rank || request_.timing == UpdateTiming::as_completed);
+            if (residency(rank)[chunk] != 0 && !counted_apart)
                 resident += static_cast<std::size_t>(plan_.chunk_range(chunk, tiles_).size()) *
-                            resident_tile_bytes(kind);
+                            ranked_tile_bytes(rank);
         }
     }
     plan_.host_items.front().bytes = resident_arena_bytes(resident);
@@ -298,7 +273,7 @@ void Planner::finish_host_items(std::size_t whole_kinds) {
     const bool gradients_spill = gradients_pass && request_.timing == UpdateTiming::after_norm;
     plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 0 : pipeline_slots();
     plan_.weight_read_buffers =
-        is_whole(residency(Resident::weight)) && is_whole(residency(Resident::residue))
+        is_whole(residency(weight_rank)) && is_whole(residency(residue_rank))
             ? 0
             : staged_weight_buffers;
 }
@@ -306,15 +281,15 @@ void Planner::finish_host_items(std::size_t whole_kinds) {
 bool Planner::try_chunk_tiles(std::uint64_t chunk_tiles) {
     plan_.chunk_tiles = chunk_tiles;
     plan_.chunks = (tiles_ + chunk_tiles - 1) / chunk_tiles;
-    for (const auto kind : residency_order)
-        set_all(kind, false);
-    if (try_prefix(residency_order.size()))
+    for (const auto rank : ranks())
+        set_all(rank, false);
+    if (try_prefix(ranking_.size()))
         return true;
     if (request_.nvme == NvmeTier::absent)
         return false;
-    for (auto whole = residency_order.size(); whole-- > 0;) {
-        const bool skipped = whole == static_cast<std::size_t>(Resident::gradient) + 1 &&
-                             request_.timing == UpdateTiming::as_completed;
+    for (auto whole = ranking_.size(); whole-- > 0;) {
+        const bool skipped =
+            whole == gradient_rank + 1 && request_.timing == UpdateTiming::as_completed;
         if (!skipped && try_prefix(whole))
             return true;
     }
@@ -347,50 +322,6 @@ void Planner::try_chunk_sizes() {
             : "raise --host-mem, or take a smaller model");
 }
 
-void Planner::count_traffic() {
-    std::vector<std::size_t> class_of(units_.size());
-    std::vector<std::size_t> slots;
-    for (const auto& slot_class : plan_.weight_slots) {
-        for (const auto unit : slot_class.units)
-            class_of[unit] = slots.size();
-        slots.push_back(slot_class.slots);
-    }
-    const auto fetches = detail::count_fetches(request_.training_uses, class_of, slots);
-    for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-        const auto range = unit_range(order_, units_[unit]);
-        for (auto tile = range.begin / tile_elements; tile * tile_elements < range.end; ++tile) {
-            const auto chunk = tile / plan_.chunk_tiles;
-            for (const auto plane : {Plane::weight, Plane::residue}) {
-                plan_.to_device_bytes_per_step += fetches[unit] * tile_bytes(plane);
-                if (plan_.resident[index_of(plane)][chunk] == 0)
-                    plan_.nvme_weight_read_bytes_per_step += fetches[unit] * tile_bytes(plane);
-            }
-        }
-    }
-    for (const auto unit : request_.gradient_uses) {
-        // Tensor by tensor, without the gaps between them.
-        for (std::uint32_t i = 0; i < units_[unit].tensor_count; ++i)
-            plan_.to_host_bytes_per_step +=
-                order_.range(units_[unit].first_tensor + i).size() * sizeof(float);
-    }
-    for (std::uint64_t chunk = 0; chunk < plan_.chunks; ++chunk) {
-        std::uint64_t moved = 0;
-        const auto tiles = plan_.chunk_range(chunk, tiles_).size();
-        for (const auto plane : plan_.planes) {
-            if (plan_.resident[index_of(plane)][chunk] == 0)
-                moved += tiles * tile_bytes(plane);
-        }
-        if (plan_.gradient_resident[chunk] == 0 && request_.timing == UpdateTiming::after_norm) {
-            moved += tiles * gradient_tile_bytes;
-            plan_.nvme_gradient_bytes_per_step += tiles * gradient_tile_bytes;
-        }
-        plan_.nvme_read_bytes_per_step += moved;
-        plan_.nvme_written_bytes_per_step += moved;
-    }
-    plan_.nvme_read_bytes_per_step += plan_.nvme_weight_read_bytes_per_step;
-    plan_.disk_bytes += plan_.nvme_gradient_bytes_per_step;
-}
-
 OffloadPlan Planner::make() {
     plan_.planes = request_.planes;
     plan_device();
@@ -402,13 +333,13 @@ OffloadPlan Planner::make() {
         give_spare_device_memory(std::min(request_.device_bytes - plan_.device_bytes,
                                           host_left_bytes() - plan_.host_bytes));
     plan_.device_items = {
-        {"weights of units", slot_bytes(plan_.weight_slots)},
+        {"weights of units", detail::slot_bytes(plan_.weight_slots)},
         {"gradients of units", plan_.unit_gradient_slots * plan_.unit_gradient_bytes},
     };
     plan_.disk_bytes += detail::extents_bytes(tiles_, request_.durability, plan_.planes,
                                               detail::region_tiles_for(tiles_, request_.drives));
     plan_.gradient_uses = request_.gradient_uses;
-    count_traffic();
+    detail::count_traffic(order_, units_, request_, plan_);
     return std::move(plan_);
 }
 

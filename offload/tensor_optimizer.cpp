@@ -78,13 +78,11 @@ void TensorOptimizer::set_steps(TensorId tensor, std::uint64_t steps) {
 }
 void TensorOptimizer::read_state(TensorId tensor, std::size_t plane, std::uint64_t first,
                                  std::span<float> out) {
-    impl_->read_plane(tensor, impl_->state_plane(plane), first,
-                      reinterpret_cast<std::byte*>(out.data()), out.size());
+    impl_->read_state(tensor, plane, first, out);
 }
 void TensorOptimizer::write_state(TensorId tensor, std::size_t plane, std::uint64_t first,
                                   std::span<const float> values) {
-    impl_->write_plane(tensor, impl_->state_plane(plane), first,
-                       reinterpret_cast<const std::byte*>(values.data()), values.size());
+    impl_->write_state(tensor, plane, first, values);
 }
 std::span<float> TensorOptimizer::state_view(TensorId tensor, std::size_t plane) {
     return impl_->state_view(tensor, plane);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cpu_optim/elementwise.h"
+#include "cpu_optim/state_format.h"
 #include "offload/drive_statistics.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
@@ -75,6 +76,10 @@ struct TensorOptimizerOptions {
     /// A folder for commits (state, weights and counters: design section 9); empty: none can be
     /// made.
     std::filesystem::path out;
+    /// In which state is kept; lossy ones round stochastically, by a hash of this seed, the
+    /// tensor's number, its element and its step. Both are part of the run.
+    cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
+    std::uint64_t rounding_seed = 0;
     std::size_t chunk_bytes = 0;  ///< as PlanRequest::chunk_bytes
     std::size_t threads = 1;      ///< of the update
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
@@ -138,7 +143,7 @@ class TensorOptimizer {
     TensorOptimizer& operator=(const TensorOptimizer&) = delete;
 
     [[nodiscard]] std::span<const Parameter> parameters() const noexcept;
-    /// Planes of fp32 state per parameter (cpu_optim::state_planes, the most of any group).
+    /// Values of state per parameter (cpu_optim::state_planes, the most of any group).
     [[nodiscard]] std::size_t state_planes() const noexcept;
 
     /// From the next step on. The kind of optimizer stays, and it may not need more state planes
@@ -178,11 +183,14 @@ class TensorOptimizer {
     /// A tensor's own number of updates. Setting it is for loading a foreign checkpoint.
     [[nodiscard]] std::uint64_t steps(TensorId tensor) const;
     void set_steps(TensorId tensor, std::uint64_t steps);
-    /// Elements first .. first + size of one state plane of a tensor. Waits for the update.
+    /// Elements first .. first + size of one state plane of a tensor. Waits for the update. State
+    /// in a lossy format is decoded, and encoded to nearest: what was read is written back as it
+    /// was. int8 is written in whole blocks of 256 elements, but for the tensor's end.
     void read_state(TensorId tensor, std::size_t plane, std::uint64_t first, std::span<float> out);
     void write_state(TensorId tensor, std::size_t plane, std::uint64_t first,
                      std::span<const float> values);
-    /// The plane of a tensor where it lies, if all of it is in host memory, else an empty span.
+    /// The plane of a tensor where it lies, if all of it is in host memory and fp32, else an empty
+    /// span.
     /// Valid as long as the optimizer; written by updates.
     [[nodiscard]] std::span<float> state_view(TensorId tensor, std::size_t plane);
     /// The fp32 masters of a tensor: the weight itself, or weight and residue joined.

@@ -24,7 +24,8 @@ enum class ParameterType : std::uint8_t {
 enum class Commits { possible, never };
 
 struct TensorPlanRequest {
-    std::size_t state_planes = 2;  ///< fp32 values kept per parameter
+    std::size_t state_planes = 2;  ///< values kept per parameter
+    cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
     std::size_t host_bytes = 0;
     NvmeTier nvme = NvmeTier::absent;
     std::size_t drives = 1;  ///< of the NVMe tier

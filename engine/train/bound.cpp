@@ -47,14 +47,16 @@ StepBound step_bound(const LaneTimes& lanes) {
     return bound;
 }
 
-std::uint64_t dram_bytes_per_step(std::uint64_t parameters, std::uint64_t rest_bytes_per_parameter,
+std::uint64_t dram_bytes_per_step(std::uint64_t parameters, double rest_bytes_per_parameter,
                                   const StepDemand& transfers) {
     // Weight, residue and state, in and out. Gradient: written by backward, read and added to the
     // waiting one by the scan, read by the update: four passes of 4 bytes.
-    const std::uint64_t state = 2 * rest_bytes_per_parameter;
-    constexpr std::uint64_t gradient = 4 * 4;
-    return parameters * (state + gradient) + transfers.nvme_read_bytes +
-           transfers.nvme_written_bytes + transfers.to_device_bytes + transfers.to_host_bytes;
+    const double state = 2 * rest_bytes_per_parameter;
+    constexpr double gradient = 4 * 4;
+    const auto update =
+        static_cast<std::uint64_t>(static_cast<double>(parameters) * (state + gradient));
+    return update + transfers.nvme_read_bytes + transfers.nvme_written_bytes +
+           transfers.to_device_bytes + transfers.to_host_bytes;
 }
 
 }  // namespace spillway::engine

@@ -58,7 +58,7 @@ struct StepBound {
 /// writes state and gradient once, every gradient contribution is added up once more, drives and
 /// link pass through DRAM once.
 [[nodiscard]] std::uint64_t dram_bytes_per_step(std::uint64_t parameters,
-                                                std::uint64_t rest_bytes_per_parameter,
+                                                double rest_bytes_per_parameter,
                                                 const StepDemand& transfers);
 
 }  // namespace spillway::engine

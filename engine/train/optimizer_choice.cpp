@@ -52,14 +52,19 @@ cpu_optim::HyperParameters hyper_parameters(const TrainSettings& settings, doubl
 
 offload::PlaneSet planes_of(const TrainSettings& settings) {
     return offload::planes_with_weights(
-        cpu_optim::state_planes(hyper_parameters(settings, settings.lr, settings.weight_decay)));
+        cpu_optim::state_planes(hyper_parameters(settings, settings.lr, settings.weight_decay)),
+        cpu_optim::parse_state_format(settings.state));
 }
 
-std::size_t rest_bytes_per_parameter(const TrainSettings& settings) {
-    std::size_t bytes = 0;
+double rest_bytes_per_parameter(const TrainSettings& settings) {
+    std::size_t tile_bytes = 0;
     for (const auto plane : planes_of(settings))
-        bytes += offload::element_bytes(plane);
-    return bytes;
+        tile_bytes += offload::tile_bytes(plane);
+    return static_cast<double>(tile_bytes) / static_cast<double>(offload::tile_elements);
+}
+
+bool is_exact(const TrainSettings& settings) {
+    return cpu_optim::is_exact(offload::state_format_of(planes_of(settings)));
 }
 
 }  // namespace spillway::engine

@@ -21,9 +21,12 @@ namespace spillway::engine {
                                                           double weight_decay);
 
 /// At rest, over all planes.
-[[nodiscard]] std::size_t rest_bytes_per_parameter(const TrainSettings& settings);
+[[nodiscard]] double rest_bytes_per_parameter(const TrainSettings& settings);
 
 /// The planes that a run with these settings keeps.
 [[nodiscard]] offload::PlaneSet planes_of(const TrainSettings& settings);
+
+/// Whether all that it keeps is exact (design promise P5).
+[[nodiscard]] bool is_exact(const TrainSettings& settings);
 
 }  // namespace spillway::engine

@@ -3,7 +3,6 @@
 #include "engine/train/plan_report.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string_view>
 
@@ -11,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/train/memory_items_json.h"
+#include "engine/train/optimizer_choice.h"
 #include "engine/train/run_record.h"
 #include "engine/train/train_report.h"
 
@@ -28,13 +28,11 @@ struct PlanePlacement {
 };
 
 std::vector<PlanePlacement> placements(const PlannedRun& run) {
-    constexpr std::array<std::string_view, offload::plane_count> names{"weight", "residue", "m",
-                                                                       "v", "extra"};
     const auto& plan = run.plan.offload;
     const auto tiles = run.layout.order.tiles();
     std::vector<PlanePlacement> list;
     for (const auto plane : plan.planes) {
-        PlanePlacement place{.name = names[offload::index_of(plane)]};
+        PlanePlacement place{.name = offload::plane_name(plane)};
         for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
             const auto bytes = plan.chunk_range(chunk, tiles).size() * offload::tile_bytes(plane);
             (plan.resident[offload::index_of(plane)][chunk] != 0 ? place.host_bytes
@@ -237,10 +235,11 @@ std::string plan_report_json(const PlanReport& r) {
     const Json report{
         {"model", {{"name", run.settings.model}, {"parameters", parameters}}},
         {"device", r.device},
-        {"exact", true},
+        {"exact", is_exact(run.settings)},
         {"tokens_per_step", tokens_per_step(run.settings)},
         {"micro_batches", run.plan.shape.micro_batches},
         {"recompute", run.plan.shape.recompute == Recompute::full ? "full" : "cheap-parts"},
+        {"rest_bytes_per_parameter", rest_bytes_per_parameter(run.settings)},
         {"bytes_without_offloading", bytes_without_offloading(run.plan, parameters)},
         {"tiers", tiers_json(r)},
         {"placement", placement_json(r)},
@@ -279,6 +278,9 @@ std::vector<std::string> plan_report_lines(const PlanReport& r) {
         "traffic       {} read from the drive and {} written a step, {:.2f} bytes a parameter",
         human_bytes(plan.offload.nvme_read_bytes_per_step),
         human_bytes(plan.offload.nvme_written_bytes_per_step), nvme_bytes_per_parameter(r)));
+    if (!is_exact(run.settings))
+        lines.push_back(
+            fmt::format("formats       state in {}: rounded, not exact", run.settings.state));
     if (r.prediction)
         add_prediction_lines(r, lines);
     add_closing_lines(r, lines);

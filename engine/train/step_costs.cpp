@@ -36,9 +36,9 @@ MachineProfile find_profile_of(const PlannedRun& run, const RunMachine& machine,
 
 /// The profile's update rate is AdamW's over split masters. Updates are bound by memory, so another
 /// optimizer takes time by its bytes: what rests, and a gradient.
-double share_of_adamw(std::size_t rest_bytes) {
+double share_of_adamw(double rest_bytes) {
     constexpr double adamw_bytes = 12 + 4;
-    return (static_cast<double>(rest_bytes) + 4) / adamw_bytes;
+    return (rest_bytes + 4) / adamw_bytes;
 }
 
 }  // namespace

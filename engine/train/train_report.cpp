@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/train/memory_items_json.h"
+#include "engine/train/optimizer_choice.h"
 #include "engine/train/run_record.h"
 
 namespace spillway::engine {
@@ -126,7 +127,7 @@ std::string train_report_json(const TrainResult& r) {
                       {"bound_s", r.bound ? Json(r.bound->seconds) : Json(nullptr)},
                       {"bound_by", r.bound ? Json(r.bound->by) : Json(nullptr)},
                       {"attained", or_null(r.attained)},
-                      {"exact", true},
+                      {"exact", is_exact(r.settings)},
                       {"updates", r.updates},
                       {"skipped_steps", r.progress.skipped_steps},
                       {"resumed_from_step", or_null(r.resumed_from_step)},

@@ -40,6 +40,7 @@ offload::OffloadOptions engine_options(const TrainSettings& settings, Console& c
     options.durability =
         settings.durable == "off" ? offload::Durability::off : offload::Durability::on;
     options.timing = update_timing(settings);
+    options.rounding_seed = settings.seed;
     return options;
 }
 

@@ -69,7 +69,7 @@ spillway_status spillway_optimizer_destroy(spillway_optimizer* optimizer);
 spillway_status spillway_tensor_count(const spillway_optimizer* optimizer, uint64_t* count);
 spillway_status spillway_find_tensor(const spillway_optimizer* optimizer, const char* name,
                                      uint32_t* tensor);
-// Planes of fp32 state per parameter: 0 to 3.
+// Values of state per parameter: 0 to 3.
 spillway_status spillway_state_planes(const spillway_optimizer* optimizer, uint64_t* planes);
 // "io_uring", "libaio" or "threads".
 spillway_status spillway_io_backend_name(const spillway_optimizer* optimizer, const char** name);
@@ -135,7 +135,8 @@ spillway_status spillway_set_steps(spillway_optimizer* optimizer, uint32_t tenso
 
 // `elements` elements of a tensor from number `first` on; they wait for the update. State by plane,
 // as cpu_optim/elementwise.h lists them; masters are the fp32 weights; a residue is what a bf16
-// weight lacks to its master.
+// weight lacks to its master. Lossy state is decoded, and encoded to nearest; int8 is written in
+// whole blocks of 256 elements, but for the tensor's end.
 spillway_status spillway_read_state(spillway_optimizer* optimizer, uint32_t tensor, uint64_t plane,
                                     uint64_t first, float* values, uint64_t elements);
 spillway_status spillway_write_state(spillway_optimizer* optimizer, uint32_t tensor, uint64_t plane,
@@ -146,8 +147,8 @@ spillway_status spillway_read_residue(spillway_optimizer* optimizer, uint32_t te
                                       uint64_t first, int16_t* values, uint64_t elements);
 spillway_status spillway_write_residue(spillway_optimizer* optimizer, uint32_t tensor,
                                        uint64_t first, const int16_t* values, uint64_t elements);
-// The plane where it lies, if all of it is in host memory, else NULL and 0. Valid as long as the
-// optimizer; written by updates.
+// The plane where it lies, if all of it is in host memory and fp32, else NULL and 0. Valid as long
+// as the optimizer; written by updates.
 spillway_status spillway_state_view(spillway_optimizer* optimizer, uint32_t tensor, uint64_t plane,
                                     float** values, uint64_t* elements);
 // The caller has changed the values of a bf16 tensor: they are its masters now. An fp32 tensor

@@ -75,6 +75,16 @@ enum {
     SPILLWAY_IO_LIBAIO = 3  // its library is loaded when it is asked for
 };
 
+// In which state is kept. What is not FP32 is lossy: values are rounded, stochastically where an
+// update needs it, by a hash of `rounding_seed`, tensor, element and step. Not with amsgrad or
+// centred.
+typedef int32_t spillway_state_format;
+enum {
+    SPILLWAY_STATE_FP32 = 0,  // exact
+    SPILLWAY_STATE_BF16 = 1,
+    SPILLWAY_STATE_INT8 = 2  // companded, in blocks of 256 elements
+};
+
 typedef int32_t spillway_export_type;
 enum { SPILLWAY_EXPORT_FP32 = 0, SPILLWAY_EXPORT_BF16 = 1 };
 
@@ -125,6 +135,9 @@ typedef struct spillway_options {
     const char* client_settings;  // a JSON object kept in the manifest of `out`; NULL: {}
     spillway_isa isa;
     spillway_io_backend io_backend;
+    spillway_state_format state;  // this and what follows: added to version 1
+    int32_t reserved;             // 0
+    uint64_t rounding_seed;       // of lossy state
 } spillway_options;
 
 typedef struct spillway_step_rule {

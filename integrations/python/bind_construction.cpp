@@ -52,13 +52,14 @@ offload::TensorOptimizerOptions options_of(std::size_t host_bytes,
                                            const std::filesystem::path& nvme,
                                            const std::vector<std::filesystem::path>& more_nvme,
                                            const std::filesystem::path& out,
-                                           std::size_t chunk_bytes) {
+                                           std::size_t chunk_bytes, std::string_view state) {
     offload::TensorOptimizerOptions options;
     options.host_bytes = host_bytes;
     options.nvme = nvme;
     options.more_nvme = more_nvme;
     options.out = out;
     options.chunk_bytes = chunk_bytes;
+    options.state = cpu_optim::parse_state_format(state);
     return options;
 }
 
@@ -97,8 +98,10 @@ void bind_construction(nb::class_<BoundOptimizer>& optimizer) {
             const std::filesystem::path& nvme, const std::filesystem::path& out,
             std::size_t chunk_bytes, std::size_t threads, std::string_view isa,
             std::string_view io_backend, std::string client_settings,
-            const std::vector<std::filesystem::path>& more_nvme) {
-            auto options = options_of(host_bytes, nvme, more_nvme, out, chunk_bytes);
+            const std::vector<std::filesystem::path>& more_nvme, std::string_view state,
+            std::uint64_t rounding_seed) {
+            auto options = options_of(host_bytes, nvme, more_nvme, out, chunk_bytes, state);
+            options.rounding_seed = rounding_seed;
             options.threads = threads == 0 ? engine::usable_processors() : threads;
             options.isa = cpu_optim::parse_isa(isa);
             options.io.every_drive.backend = io_backend_of(io_backend);
@@ -114,13 +117,15 @@ void bind_construction(nb::class_<BoundOptimizer>& optimizer) {
         "parameters"_a, "optimizer"_a, "groups"_a, nb::kw_only(), "host_bytes"_a, "nvme"_a = "",
         "out"_a = "", "chunk_bytes"_a = 0, "threads"_a = 0, "isa"_a = "auto",
         "io_backend"_a = "auto", "client_settings"_a = "{}",
-        "more_nvme"_a = std::vector<std::filesystem::path>{},
+        "more_nvme"_a = std::vector<std::filesystem::path>{}, "state"_a = "fp32",
+        "rounding_seed"_a = 0,
         nb::sig("def __init__(self, parameters: collections.abc.Iterable[tuple[str, object, int]], "
                 "optimizer: str, groups: collections.abc.Iterable[dict[str, typing.Any]], "
                 "*, host_bytes: int, nvme: str | os.PathLike[str] = '', "
                 "out: str | os.PathLike[str] = '', chunk_bytes: int = 0, threads: int = 0, "
                 "isa: str = 'auto', io_backend: str = 'auto', client_settings: str = '{}', "
-                "more_nvme: collections.abc.Sequence[str | os.PathLike[str]] = ()) -> None"),
+                "more_nvme: collections.abc.Sequence[str | os.PathLike[str]] = (), "
+                "state: str = 'fp32', rounding_seed: int = 0) -> None"),
         R"(Takes the parameters where they lie; reserves host memory, and the drive's, at once.
 
 Args:
@@ -145,6 +150,9 @@ Args:
     io_backend: "auto" or one of io_backends().
     client_settings: a JSON object, kept with the commits.
     more_nvme: folders on further drives; state is divided over all, in proportion to their rates.
+    state: "fp32"; or "bf16" or "int8", which take a half or a quarter of the room and round: values are
+        decoded and encoded by every update, stochastically where it needs that. Not with amsgrad or centred.
+    rounding_seed: of stochastic rounding, a hash of it, the tensor's number, the element and the step.
 
 Ctrl-C raises KeyboardInterrupt: what has been reserved is given back as soon as the kernel returns it,
 and until then the next optimizer waits.
@@ -158,17 +166,19 @@ Raises:
         [](const std::vector<Planned>& parameters, std::string_view kind, nb::iterable groups,
            std::size_t host_bytes, const std::filesystem::path& nvme,
            const std::filesystem::path& out, std::size_t chunk_bytes,
-           const std::vector<std::filesystem::path>& more_nvme) {
+           const std::vector<std::filesystem::path>& more_nvme, std::string_view state) {
             check_room(parameters, kind, groups,
-                       options_of(host_bytes, nvme, more_nvme, out, chunk_bytes));
+                       options_of(host_bytes, nvme, more_nvme, out, chunk_bytes, state));
         },
         "parameters"_a, "optimizer"_a, "groups"_a, nb::kw_only(), "host_bytes"_a, "nvme"_a = "",
         "out"_a = "", "chunk_bytes"_a = 0, "more_nvme"_a = std::vector<std::filesystem::path>{},
+        "state"_a = "fp32",
         nb::sig("def check_room(parameters: list[tuple[str, int, str, int]], optimizer: str, "
                 "groups: collections.abc.Iterable[dict[str, typing.Any]], *, host_bytes: int, "
                 "nvme: str | os.PathLike[str] = '', out: str | os.PathLike[str] = '', "
                 "chunk_bytes: int = 0, "
-                "more_nvme: collections.abc.Sequence[str | os.PathLike[str]] = ()) -> None"),
+                "more_nvme: collections.abc.Sequence[str | os.PathLike[str]] = (), "
+                "state: str = 'fp32') -> None"),
         "Raises what the constructor would for want of memory or of room on the drive, and makes "
         "nothing. ``parameters``: (name, elements, \"float32\" or \"bfloat16\", group) each.");
 }

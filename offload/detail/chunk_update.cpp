@@ -34,18 +34,6 @@ void verify_staged(const TileStore& store, const ChunkPlanes& chunk, std::uint64
     }
 }
 
-std::array<float*, cpu_optim::most_state_planes> state_of(const ChunkPlanes& chunk,
-                                                          std::uint64_t index,
-                                                          std::uint64_t first) {
-    std::array<float*, cpu_optim::most_state_planes> state{};
-    std::size_t next = 0;
-    for (const auto plane : chunk.planes) {
-        if (plane != Plane::weight && plane != Plane::residue)
-            state[next++] = reinterpret_cast<float*>(chunk.tile(plane, index)) + first;
-    }
-    return state;
-}
-
 void checksum_staged(const ChunkPlanes& chunk, std::uint64_t index) {
     for (const auto plane : chunk.planes) {
         if (chunk.on_drive[index_of(plane)])

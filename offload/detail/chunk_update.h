@@ -8,7 +8,6 @@
 #include <functional>
 #include <span>
 
-#include "cpu_optim/elementwise.h"
 #include "offload/detail/tile_store.h"
 #include "offload/detail/update_threads.h"
 #include "offload/plane.h"
@@ -37,11 +36,6 @@ struct ChunkPlanes {
 void verify_staged(const TileStore& store, const ChunkPlanes& chunk, std::uint64_t index);
 /// Notes the checksums of the planes that go back to the drive.
 void checksum_staged(const ChunkPlanes& chunk, std::uint64_t index);
-
-/// Where the optimizer's state of a tile's elements from `first` on lies, in its order.
-[[nodiscard]] std::array<float*, cpu_optim::most_state_planes> state_of(const ChunkPlanes& chunk,
-                                                                        std::uint64_t index,
-                                                                        std::uint64_t first);
 
 /// Runs body(chunk, index of a tile in it) for every tile of the chunks, and `updated` on each
 /// chunk once all its tiles are done; both from any of the threads.

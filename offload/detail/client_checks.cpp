@@ -41,11 +41,12 @@ std::size_t most_state_planes(const std::vector<cpu_optim::HyperParameters>& gro
     return most;
 }
 
-void check_groups(const std::vector<cpu_optim::HyperParameters>& groups) {
+void check_groups(const std::vector<cpu_optim::HyperParameters>& groups,
+                  cpu_optim::StateFormat state) {
     if (groups.empty())
         throw std::invalid_argument("an optimizer needs at least one group of hyper-parameters");
     for (const auto& group : groups) {
-        cpu_optim::check(group);
+        cpu_optim::check(group, state);
         if (group.index() != groups.front().index())
             throw std::invalid_argument(fmt::format(
                 "the groups are of {} and of {}: one optimizer serves all groups",

@@ -16,7 +16,9 @@ namespace spillway::offload::detail {
 /// The state planes that serve every group.
 [[nodiscard]] std::size_t most_state_planes(const std::vector<cpu_optim::HyperParameters>& groups);
 
-void check_groups(const std::vector<cpu_optim::HyperParameters>& groups);
+/// `state`: the format in which all groups' state is kept.
+void check_groups(const std::vector<cpu_optim::HyperParameters>& groups,
+                  cpu_optim::StateFormat state);
 /// The data pointer, as far as it can be judged.
 void check_data(const Parameter& parameter, const void* data, std::uint64_t elements);
 void check_gradient(const Parameter& parameter, const Gradient& gradient);

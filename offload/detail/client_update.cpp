@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "offload/detail/state_update.h"
+
 namespace spillway::offload::detail {
 namespace {
 
@@ -102,13 +104,14 @@ void ClientUpdate::update_part(const ChunkPlanes& chunk, std::uint64_t index,
         if (client.fresh_residue)
             std::fill_n(run.residue, run.elements, std::int16_t{0});
     }
-    run.state = state_of(chunk, index, in_tile);
     run.gradient = static_cast<const std::byte*>(gradient.data) +
                    in_tensor * cpu_optim::gradient_bytes(gradient.type);
     run.gradient_type = gradient.type;
     // What is not finite goes into the weights, as the rule of the step allows.
-    static_cast<void>(cpu_optim::update_run(context_.threads.isa(),
-                                            coefficients_[coefficients_of_[tensor]], run));
+    static_cast<void>(update_tile_part(
+        context_.threads.isa(), coefficients_[coefficients_of_[tensor]],
+        {.seed = context_.rounding_seed, .tensor = tensor, .step = client.steps + 1},
+        {chunk, index, in_tile, in_tensor}, run));
 }
 
 void ClientUpdate::end() {

@@ -29,6 +29,7 @@ class ClientUpdate final : public ChunkUpdate {
         Committer* committer;  ///< null when nothing is ever committed
         UpdateThreads& threads;
         ClientTensors& tensors;
+        std::uint64_t rounding_seed;  ///< of lossy state
     };
     /// `groups`: the hyper-parameters of each group; throws std::invalid_argument as
     /// make_coefficients().

@@ -26,6 +26,11 @@ void check_same_run(const Manifest& manifest, const DurableRun::Request& request
                                i, there.name, fmt::join(there.shape, ", "), specs[i].name,
                                fmt::join(specs[i].shape, ", ")));
     }
+    const auto kept = state_format_of(manifest.planes);
+    if (const auto wanted = state_format_of(request.stored); kept != wanted)
+        refuse(fmt::format("its optimizer keeps state in {}, here in {}",
+                           cpu_optim::state_format_name(kept),
+                           cpu_optim::state_format_name(wanted)));
     if (manifest.planes != request.stored)
         refuse("its optimizer keeps other state per parameter");
     if (manifest.durability != "on")

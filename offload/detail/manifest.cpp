@@ -123,11 +123,12 @@ PlaneSet parse_planes(const Fields& fields) {
             std::ranges::find(json, Json(plane_name(Plane{index}))) != json.end())
             planes.insert(Plane{index});
     }
-    if (json != plane_names(planes) || !planes.contains(Plane::weight) ||
-        !planes.contains(Plane::residue))
+    if (json != plane_names(planes) ||
+        planes != planes_with_weights(state_plane_count(planes), state_format_of(planes)))
         fields.wrong("planes",
-                     "a list that holds \"weight\" and \"residue\", and perhaps \"m\", "
-                     "\"v\" and \"extra\", in that order");
+                     "a list that holds \"weight\" and \"residue\", and perhaps state: \"m\", "
+                     "\"v\" and \"extra\", or \"m_bf16\" and \"v_bf16\", or \"m_int8\", "
+                     "\"v_int8\" and \"scales\", in that order");
     return planes;
 }
 

@@ -28,26 +28,27 @@ std::byte* PlaneAccess::resident(Plane plane, ElementRange range) const {
 }
 
 /// In pieces of one residency, no longer than the work buffer.
-void PlaneAccess::for_each_part(Plane plane, ElementRange range,
+void PlaneAccess::for_each_part(Plane plane, std::uint64_t first_byte, std::size_t bytes,
                                 const std::function<void(const Part&)>& visit) {
-    if (range.size() == 0)
+    if (bytes == 0)
         return;
-    const auto most_tiles = work_.size() / tile_bytes(plane);
-    const auto end_tile = (range.end + tile_elements - 1) / tile_elements;
-    for (auto tile = range.begin / tile_elements; tile < end_tile;) {
+    const std::uint64_t one_tile = tile_bytes(plane);
+    const auto most_tiles = work_.size() / one_tile;
+    const auto end_byte = first_byte + bytes;
+    const auto end_tile = (end_byte + one_tile - 1) / one_tile;
+    for (auto tile = first_byte / one_tile; tile < end_tile;) {
         auto* const in_memory = resident_tile(plane, tile);
         auto end = tile + 1;
         while (end < end_tile && end - tile < most_tiles &&
                (resident_tile(plane, end) == nullptr) == (in_memory == nullptr))
             ++end;
-        const auto begin_element = std::max(range.begin, tile * tile_elements);
-        const auto end_element = std::min(range.end, end * tile_elements);
-        visit(
-            {{tile, end},
-             in_memory != nullptr ? in_memory : work_.data(),
-             in_memory == nullptr,
-             static_cast<std::size_t>(begin_element - tile * tile_elements) * element_bytes(plane),
-             static_cast<std::size_t>(end_element - begin_element) * element_bytes(plane)});
+        const auto part_begin = std::max(first_byte, tile * one_tile);
+        const auto part_end = std::min(end_byte, end * one_tile);
+        visit({{tile, end},
+               in_memory != nullptr ? in_memory : work_.data(),
+               in_memory == nullptr,
+               static_cast<std::size_t>(part_begin - tile * one_tile),
+               static_cast<std::size_t>(part_end - part_begin)});
         tile = end;
     }
 }
@@ -60,21 +61,21 @@ void PlaneAccess::load(Plane plane, const Part& part) {
             {part.data + (tile - part.tiles.begin) * tile_bytes(plane), tile_bytes(plane)});
 }
 
-void PlaneAccess::read(Plane plane, ElementRange range, std::byte* out) {
-    for_each_part(plane, range, [&](const Part& part) {
+void PlaneAccess::read(Plane plane, std::uint64_t first_byte, std::span<std::byte> out) {
+    for_each_part(plane, first_byte, out.size(), [&](const Part& part) {
         if (part.on_drive)
             load(plane, part);
-        std::memcpy(out, part.data + part.edge_bytes, part.bytes);
-        out += part.bytes;
+        std::memcpy(out.data(), part.data + part.edge_bytes, part.bytes);
+        out = out.subspan(part.bytes);
     });
 }
 
-void PlaneAccess::write(Plane plane, ElementRange range, const std::byte* values) {
-    for_each_part(plane, range, [&](const Part& part) {
+void PlaneAccess::write(Plane plane, std::uint64_t first_byte, std::span<const std::byte> values) {
+    for_each_part(plane, first_byte, values.size(), [&](const Part& part) {
         if (part.on_drive)
             load(plane, part);
-        std::memcpy(part.data + part.edge_bytes, values, part.bytes);
-        values += part.bytes;
+        std::memcpy(part.data + part.edge_bytes, values.data(), part.bytes);
+        values = values.subspan(part.bytes);
         if (!part.on_drive)
             return;
         std::vector<std::uint64_t> checksums;

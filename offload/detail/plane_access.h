@@ -13,7 +13,7 @@
 
 namespace spillway::offload::detail {
 
-/// Reads and writes any run of elements of a streamed plane, wherever it lives. Not while an update
+/// Reads and writes any run of bytes of a streamed plane, wherever it lives. Not while an update
 /// is under way. Not thread-safe.
 class PlaneAccess {
   public:
@@ -22,11 +22,12 @@ class PlaneAccess {
                 std::span<std::byte> work)
         : store_(store), planes_(planes), plan_(plan), work_(work) {}
 
-    void read(Plane plane, ElementRange range, std::byte* out);
+    /// `first_byte` is counted from the plane's start: its tile t begins at t * tile_bytes(plane).
+    void read(Plane plane, std::uint64_t first_byte, std::span<std::byte> out);
     /// What lives on the drive is read, changed and written to the copy that no commit names.
-    void write(Plane plane, ElementRange range, const std::byte* values);
+    void write(Plane plane, std::uint64_t first_byte, std::span<const std::byte> values);
 
-    /// Where `range` of a plane lies, if all of it is in host memory; else null.
+    /// Where `range` of a plane of elements lies, if all of it is in host memory; else null.
     [[nodiscard]] std::byte* resident(Plane plane, ElementRange range) const;
 
   private:
@@ -38,7 +39,7 @@ class PlaneAccess {
         std::size_t edge_bytes = 0;
         std::size_t bytes = 0;
     };
-    void for_each_part(Plane plane, ElementRange range,
+    void for_each_part(Plane plane, std::uint64_t first_byte, std::size_t bytes,
                        const std::function<void(const Part&)>& visit);
     void load(Plane plane, const Part& part);
     [[nodiscard]] std::byte* resident_tile(Plane plane, std::uint64_t tile) const;

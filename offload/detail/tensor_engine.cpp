@@ -39,6 +39,7 @@ TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& pa
     const auto types = types_of(parameters);
     return make_tensor_plan(order, types,
                             {.state_planes = most_state_planes(groups),
+                             .state = options.state,
                              .host_bytes = options.host_bytes,
                              .nvme = options.nvme.empty() ? NvmeTier::absent : NvmeTier::present,
                              .drives = 1 + options.more_nvme.size(),
@@ -51,7 +52,7 @@ TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& pa
 void TensorEngine::check_room(const std::vector<Parameter>& parameters,
                               const std::vector<cpu_optim::HyperParameters>& groups,
                               TensorOptimizerOptions options) {
-    check_groups(groups);
+    check_groups(groups, options.state);
     const ElementOrder order(tensor_specs(parameters));
     const auto plan = make_plan(order, parameters, groups, options);
     check_disk(options, plan.update.disk_bytes);
@@ -152,7 +153,7 @@ void TensorEngine::begin_commit(const TensorCommit& note) {
 }
 
 TensorPlan TensorEngine::checked_plan() {
-    check_groups(groups_);
+    check_groups(groups_, options_.state);
     check_parameters(parameters_, order_, groups_.size());
     return make_plan(order_, parameters_, groups_, options_);
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,7 @@
 #include "offload/detail/monitor.h"
 #include "offload/detail/plane_access.h"
 #include "offload/detail/stall_clock.h"
+#include "offload/detail/state_access.h"
 #include "offload/detail/step_gradients.h"
 #include "offload/detail/tile_store.h"
 #include "offload/detail/update_pipeline.h"
@@ -67,18 +69,16 @@ class TensorEngine {
 
     [[nodiscard]] std::uint64_t steps(TensorId tensor);
     void set_steps(TensorId tensor, std::uint64_t steps);
-    void read_plane(TensorId tensor, Plane plane, std::uint64_t first, std::byte* out,
-                    std::size_t count);
-    void write_plane(TensorId tensor, Plane plane, std::uint64_t first, const std::byte* values,
-                     std::size_t count);
+    void read_state(TensorId tensor, std::size_t plane, std::uint64_t first, std::span<float> out);
+    void write_state(TensorId tensor, std::size_t plane, std::uint64_t first,
+                     std::span<const float> values);
     std::span<float> state_view(TensorId tensor, std::size_t plane);
     void read_masters(TensorId tensor, std::uint64_t first, std::span<float> out);
     void reset_residue(TensorId tensor);
     void read_residue(TensorId tensor, std::uint64_t first, std::span<std::int16_t> out);
     void write_residue(TensorId tensor, std::uint64_t first, std::span<const std::int16_t> values);
-    [[nodiscard]] Plane state_plane(std::size_t index) const;
     [[nodiscard]] std::size_t state_planes() const noexcept {
-        return plan_.update.planes.size() - residue_planes();
+        return state_plane_count(plan_.update.planes);
     }
     [[nodiscard]] TensorOptimizerStatistics statistics() const;
     [[nodiscard]] std::string_view io_backend_name() const noexcept {
@@ -109,16 +109,21 @@ class TensorEngine {
     /// Under the monitor's lock.
     [[nodiscard]] bool is_updated(const Monitor::Lock& lock, TensorId tensor) const noexcept;
 
+    /// What `read` does is read by the calling thread, not by one whose errors are kept.
+    void read_access(const std::function<void()>& read);
+    void write_access(std::function<void()> write);
+
+    [[nodiscard]] StateAccess state_access(TensorId tensor, std::size_t plane);
+
     void check_tensor(TensorId tensor) const;
+    void check_state_plane(std::size_t index) const;
+    void check_whole_blocks(TensorId tensor, std::uint64_t first, std::size_t count) const;
     void check_bf16(TensorId tensor) const;
     ElementRange part(TensorId tensor, std::uint64_t first, std::size_t count) const;
     void check_ready(const char* what);
     void require_no_stream(const char* what) const;
     [[nodiscard]] std::uint64_t elements(TensorId tensor) const {
         return order_.range(tensor).size();
-    }
-    [[nodiscard]] std::size_t residue_planes() const noexcept {
-        return plan_.update.planes.contains(Plane::residue) ? 1 : 0;
     }
 
     std::vector<Parameter> parameters_;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
 #include <algorithm>
-#include <array>
-#include <exception>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "cpu_optim/moment_codec.h"
 #include "cpu_optim/split_master.h"
 #include "offload/detail/tensor_engine.h"
 
@@ -33,34 +33,54 @@ void TensorEngine::set_steps(TensorId tensor, std::uint64_t steps) {
     tensors_[tensor].steps = steps;
 }
 
-void TensorEngine::read_plane(TensorId tensor, Plane plane, std::uint64_t first, std::byte* out,
-                              std::size_t count) {
-    const auto range = part(tensor, first, count);
+void TensorEngine::read_access(const std::function<void()>& read) {
     check_ready("reading state");
     wait();
     try {
-        access_->read(plane, range, out);
-    } catch (...) {  // read by the calling thread, not by one whose errors are kept
+        read();
+    } catch (...) {
         monitor_.poison(std::current_exception());
         throw;
     }
 }
 
-void TensorEngine::write_plane(TensorId tensor, Plane plane, std::uint64_t first,
-                               const std::byte* values, std::size_t count) {
-    const auto range = part(tensor, first, count);
+void TensorEngine::write_access(std::function<void()> write) {
     check_ready("writing state");
     wait();
-    pipeline_->edit([&] { access_->write(plane, range, values); });
+    pipeline_->edit(std::move(write));
     if (committer_)
         committer_->after_update();
 }
 
+void TensorEngine::read_state(TensorId tensor, std::size_t plane, std::uint64_t first,
+                              std::span<float> out) {
+    check_state_plane(plane);
+    const auto range = part(tensor, first, out.size());
+    read_access([&] { state_access(tensor, plane).read(range, out); });
+}
+
+void TensorEngine::write_state(TensorId tensor, std::size_t plane, std::uint64_t first,
+                               std::span<const float> values) {
+    check_state_plane(plane);
+    const auto range = part(tensor, first, values.size());
+    check_whole_blocks(tensor, first, values.size());
+    write_access([&] { state_access(tensor, plane).write(range, values); });
+}
+
+StateAccess TensorEngine::state_access(TensorId tensor, std::size_t plane) {
+    // Lossy formats keep as many planes as have a kind; to fp32 it is all one.
+    const auto kinds = cpu_optim::moment_kinds(groups_[tensors_[tensor].group]);
+    return {*access_, plan_.update.planes, plane, kinds[std::min(plane, kinds.size() - 1)]};
+}
+
 std::span<float> TensorEngine::state_view(TensorId tensor, std::size_t plane) {
     check_tensor(tensor);
+    check_state_plane(plane);
     check_ready("state_view");
     wait();
-    auto* const data = access_->resident(state_plane(plane), order_.range(tensor));
+    if (!cpu_optim::is_exact(state_format_of(plan_.update.planes)))
+        return {};
+    auto* const data = access_->resident(fp32_state_planes[plane], order_.range(tensor));
     client_writes_state_ |= data != nullptr;
     return data == nullptr ? std::span<float>{}
                            : std::span(reinterpret_cast<float*>(data),
@@ -99,7 +119,11 @@ void TensorEngine::reset_residue(TensorId tensor) {
 
 void TensorEngine::read_residue(TensorId tensor, std::uint64_t first, std::span<std::int16_t> out) {
     check_bf16(tensor);
-    read_plane(tensor, Plane::residue, first, reinterpret_cast<std::byte*>(out.data()), out.size());
+    const auto range = part(tensor, first, out.size());
+    read_access([&] {
+        access_->read(Plane::residue, range.begin * sizeof(std::int16_t),
+                      std::as_writable_bytes(out));
+    });
     if (tensors_[tensor].fresh_residue)
         std::ranges::fill(out, std::int16_t{0});
 }
@@ -111,18 +135,32 @@ void TensorEngine::write_residue(TensorId tensor, std::uint64_t first,
         throw std::logic_error(
             fmt::format("write_residue: the residues of '{}' were reset; write all {} of them",
                         parameters_[tensor].name, elements(tensor)));
-    write_plane(tensor, Plane::residue, first, reinterpret_cast<const std::byte*>(values.data()),
-                values.size());
+    const auto range = part(tensor, first, values.size());
+    write_access([&] {
+        access_->write(Plane::residue, range.begin * sizeof(std::int16_t), std::as_bytes(values));
+    });
     tensors_[tensor].fresh_residue = false;
 }
 
-Plane TensorEngine::state_plane(std::size_t index) const {
-    const auto count = plan_.update.planes.size() - residue_planes();
-    if (index >= count)
+void TensorEngine::check_state_plane(std::size_t index) const {
+    if (index >= state_planes())
         throw std::invalid_argument(fmt::format("state plane {} is asked for; {} keeps {}", index,
-                                                cpu_optim::optimizer_name(groups_.front()), count));
-    constexpr std::array planes{Plane::m, Plane::v, Plane::extra};
-    return planes[index];
+                                                cpu_optim::optimizer_name(groups_.front()),
+                                                state_planes()));
+}
+
+/// A part of an int8 block cannot be written: the others might need another scale.
+void TensorEngine::check_whole_blocks(TensorId tensor, std::uint64_t first,
+                                      std::size_t count) const {
+    constexpr auto block = cpu_optim::block_elements;
+    const auto end = first + count;
+    if (options_.state != cpu_optim::StateFormat::int8 || count == 0 ||
+        (first % block == 0 && (end % block == 0 || end == elements(tensor))))
+        return;
+    throw std::invalid_argument(fmt::format(
+        "elements {} to {} of '{}' are to be written; int8 state is written in whole blocks of {} "
+        "elements, from a multiple of {} to another one or to the tensor's end, {}",
+        first, end, parameters_[tensor].name, block, block, elements(tensor)));
 }
 
 void TensorEngine::check_bf16(TensorId tensor) const {

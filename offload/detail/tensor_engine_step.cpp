@@ -27,13 +27,13 @@ void TensorEngine::set_group(std::uint32_t group, const cpu_optim::HyperParamete
         throw std::invalid_argument(
             fmt::format("group {} is set; there are {}", group, changed.size()));
     changed[group] = hyper;
-    check_groups(changed);
-    if (cpu_optim::state_planes(hyper) > plan_.update.planes.size() - residue_planes())
+    check_groups(changed, options_.state);
+    if (cpu_optim::state_planes(hyper) > state_planes())
         throw std::invalid_argument(fmt::format(
             "group {}: {} with these hyper-parameters keeps {} values per parameter, and the "
             "optimizer was made for {}: make a new one",
             group, cpu_optim::optimizer_name(hyper), cpu_optim::state_planes(hyper),
-            plan_.update.planes.size() - residue_planes()));
+            state_planes()));
     groups_ = std::move(changed);
 }
 
@@ -139,8 +139,8 @@ bool TensorEngine::wait_for(TensorId tensor, std::chrono::milliseconds limit) {
 }
 
 void TensorEngine::begin_update(const std::shared_ptr<StepGradients>& gradients, double scale) {
-    const ClientUpdate::Context context{*store_, plan_.update, committer_ ? &*committer_ : nullptr,
-                                        threads_, tensors_};
+    const ClientUpdate::Context context{*store_,  plan_.update, committer_ ? &*committer_ : nullptr,
+                                        threads_, tensors_,     options_.rounding_seed};
     auto update = std::make_unique<ClientUpdate>(context, gradients, groups_, scale);
     pipeline_->begin_update(std::move(update), ++version_);
 }

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "offload/detail/state_update.h"
+
 namespace spillway::offload::detail {
 
 TrainingUpdate::TrainingUpdate(const Context& context, UpdateCoefficients coefficients)
@@ -74,10 +76,13 @@ void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
         const cpu_optim::ElementwiseRun run{.elements = count,
                                             .weight = weight + begin,
                                             .residue = residue + begin,
-                                            .state = state_of(chunk, index, begin),
                                             .gradient = gradient + begin};
-        const auto overflowed =
-            cpu_optim::update_run(context_.threads.isa(), coefficients_[tensor], run);
+        const TilePart part{chunk, index, begin, tile.begin + begin - range.begin};
+        const auto overflowed = update_tile_part(context_.threads.isa(), coefficients_[tensor],
+                                                 {.seed = context_.rounding_seed,
+                                                  .tensor = tensor,
+                                                  .step = context_.tensor_steps[tensor] + 1},
+                                                 part, run);
         if (overflowed != 0)
             throw std::runtime_error(
                 fmt::format("the update of tensor '{}' gives {} weights too large for their bf16 "

@@ -30,6 +30,7 @@ class TrainingUpdate final : public ChunkUpdate {
         Committer& committer;
         UpdateThreads& threads;
         std::vector<std::uint64_t>& tensor_steps;
+        std::uint64_t rounding_seed;  ///< of lossy state
     };
     TrainingUpdate(const Context& context, UpdateCoefficients coefficients);
 

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The Spillway authors
 """P2: a run killed at random moments and resumed each time ends with the weights of an uninterrupted one.
 
-    kill_test.py [KILLS [DRIVES]]        default 20 and 1; SPILLWAY_TEST_SEED chooses the moments
+    kill_test.py [KILLS [DRIVES [STATE]]]    default 20, 1 and fp32; SPILLWAY_TEST_SEED chooses the moments
 """
 import os
 import pathlib
@@ -37,15 +37,16 @@ def drives_in(folder, count):
 def main():
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     drives = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    run = [*RUN, "--state", sys.argv[3] if len(sys.argv) > 3 else "fp32"]
     seed = int(os.environ.get("SPILLWAY_TEST_SEED", time.time_ns() % 1_000_000))
     moments = random.Random(seed)
     print(f"seed {seed}, {kills} kills, {drives} drives", flush=True)
     with temporary_folder() as top:
         whole, killed = pathlib.Path(top) / "whole", pathlib.Path(top) / "killed"
-        pace = train(whole / "pace", *RUN, "--nvme", drives_in(whole / "pace", 1), "--steps", "20")
+        pace = train(whole / "pace", *run, "--nvme", drives_in(whole / "pace", 1), "--steps", "20")
         # Long enough that every kill lands before the end, even if nothing were ever lost.
         steps = int(kills * SECONDS_PER_KILL / (pace["wall_s"] / 20)) + 50
-        arguments = [*RUN, "--steps", str(steps)]
+        arguments = [*run, "--steps", str(steps)]
         expected = train(whole / "run", *arguments, "--nvme", drives_in(whole / "run", 1))["weights_xxh3"]
 
         nvme = drives_in(killed, drives)

@@ -18,6 +18,9 @@ RUNS = {
     "nothing waits": ["--nvme", "{drive}", "--host-mem", "30MiB", "--chunk-size", "64KiB", "--clip", "off",
                       "--nonfinite", "stop"],
     "lion": ["--nvme", "{drive}", "--host-mem", "30MiB", "--chunk-size", "64KiB", "--optimizer", "lion"],
+    "int8 state": ["--nvme", "{drive}", "--host-mem", "28MiB", "--chunk-size", "64KiB", "--state", "int8"],
+    "bf16 state of lion": ["--nvme", "{drive}", "--host-mem", "28MiB", "--chunk-size", "64KiB", "--state", "bf16",
+                           "--optimizer", "lion"],
 }
 
 
@@ -45,6 +48,7 @@ def check_run(name, arguments, folder):
         assert 0 <= moved[direction] - per_step[direction] < 4096, (direction, moved, per_step)
     for tier in ("host", "device"):
         assert done["peak"][f"{tier}_bytes"] <= told["tiers"][tier]["planned_bytes"], (tier, done["peak"], told["tiers"])
+    assert told["exact"] is done["exact"] is ("--state" not in arguments)
     assert told["tiers"]["nvme"]["planned_bytes"] == done["plan"]["disk_bytes"]
     assert told["placement"] and told["model"]["parameters"] == done["model"]["parameters"]
     prediction = told["prediction"]

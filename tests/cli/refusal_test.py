@@ -50,6 +50,8 @@ def check_other_model(folder):
     assert "--model" in err and "gpt2:3x128x4" in err and "gpt2:2x128x4" in err, err
     _, _, err = run(["train", "--out", folder / "run", "--resume", "--data", __file__, "--steps", "4"], expect=2)
     assert "--data" in err, err
+    _, _, err = run(["train", "--out", folder / "run", "--resume", "--state", "int8", "--steps", "4"], expect=2)
+    assert "--state int8" in err and "fp32" in err, err
     after = sorted(path.stat().st_mtime_ns for path in (folder / "run" / "spillway.state").glob("record.*"))
     assert before == after, "a refused resume wrote to the run"
 

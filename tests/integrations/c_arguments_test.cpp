@@ -208,6 +208,14 @@ TEST_CASE("sizes, choices and places that cannot be are refused by name") {
         arguments.options.io_backend = 9;
         refuses("options.io_backend is 9; known are 0 to 3");
     }
+    SECTION("a format of state that is none") {
+        arguments.options.state = 3;
+        refuses("options.state is 3; known are 0 to 2");
+    }
+    SECTION("what is reserved") {
+        arguments.options.reserved = 1;
+        refuses("options.reserved is 1");
+    }
     SECTION("a chunk size that is no multiple of 64 KiB") {
         arguments.options.chunk_bytes = 65537;
         refuses("65537");

@@ -196,6 +196,22 @@ TEST_CASE("a hyper-parameter of another kind of optimizer is refused by name") {
     }
 }
 
+TEST_CASE("callers whose options end before the format of the state have exact state") {
+    constexpr std::uint64_t first_version_bytes = offsetof(spillway_options, state);
+    COptimizerArguments arguments(SPILLWAY_ADAMW);
+    for (const auto bytes : {first_version_bytes, std::uint64_t{sizeof(spillway_options)}}) {
+        arguments.options.struct_bytes = bytes;
+        arguments.options.state = SPILLWAY_STATE_INT8;  // not read behind the caller's struct
+        COptimizer optimizer(arguments);
+        float* values = nullptr;
+        std::uint64_t elements = 77;
+        REQUIRE(spillway_state_view(optimizer.get(), c_weight_tensor, 0, &values, &elements) ==
+                SPILLWAY_OK);
+        CHECK((values != nullptr) == (bytes == first_version_bytes));
+        CHECK(elements == (bytes == first_version_bytes ? c_rows * c_columns : 0));
+    }
+}
+
 TEST_CASE("a longer struct is taken if what is unknown is zero") {
     COptimizerArguments arguments;
     Longer<spillway_options> options;

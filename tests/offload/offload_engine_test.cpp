@@ -171,12 +171,16 @@ TEST_CASE("without waiting, a non-finite gradient stops the run and names the te
 }
 
 TEST_CASE("a run resumed in other memory goes on to the same bits") {
-    const auto expected = reference_synthetic(9, 0.05);
+    const auto state = GENERATE(cpu_optim::StateFormat::fp32, cpu_optim::StateFormat::bf16,
+                                cpu_optim::StateFormat::int8);
+    CAPTURE(state_format_name(state));
+    const auto expected = reference_synthetic(9, 0.05, {}, synthetic_adamw(), state);
     const TemporaryFolder folder;
     std::filesystem::create_directory(folder.path() / "drive");
     SyntheticRun run;
     run.out = folder.path() / "out";
     run.nvme = folder.path() / "drive";
+    run.state = state;
     const std::vector<std::pair<std::string, std::size_t>> stages{
         {"cpu", 64}, {"sim:64MiB", 192}, {"cpu", 1024}, {"sim:64MiB", 64}};
     SyntheticOutcome outcome;

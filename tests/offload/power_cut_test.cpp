@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t steps = 3;
 
-SyntheticRun starved_run(const std::filesystem::path& out) {
+SyntheticRun starved_run(const std::filesystem::path& out, cpu_optim::StateFormat state) {
     SyntheticRun run;
     run.out = out;
     run.steps = steps;
@@ -24,6 +24,7 @@ SyntheticRun starved_run(const std::filesystem::path& out) {
     run.placement.device_bytes = std::size_t{4} << 20;
     run.placement.chunk_bytes = std::size_t{64} << 10;
     run.placement.commit_every = 1;
+    run.state = state;
     return run;
 }
 
@@ -40,10 +41,10 @@ void train_until_power_cut(SyntheticRun run, std::size_t crash_point, std::uint6
 }
 
 /// Points all over a run, and those before and after every flush: the edges of its commits.
-std::vector<std::size_t> interesting_points() {
+std::vector<std::size_t> interesting_points(cpu_optim::StateFormat state) {
     const TemporaryFolder folder;
     const auto disk = std::make_shared<RecordedDisk>();
-    auto run = starved_run(folder.path() / "out");
+    auto run = starved_run(folder.path() / "out", state);
     run.placement.backend_factory = [&](std::size_t depth) {
         return std::make_unique<RecordingBackend>(disk, depth);
     };
@@ -67,13 +68,14 @@ std::vector<std::size_t> interesting_points() {
 }  // namespace
 
 TEST_CASE("a power cut anywhere in a run leaves a commit that goes on to the same bits") {
-    const auto expected = reference_synthetic(steps, 0.05);
-    const auto crash_points = interesting_points();
+    const auto state = GENERATE(cpu_optim::StateFormat::fp32, cpu_optim::StateFormat::int8);
+    const auto expected = reference_synthetic(steps, 0.05, {}, synthetic_adamw(), state);
+    const auto crash_points = interesting_points(state);
     REQUIRE(crash_points.size() > 20);
     for (const auto crash_point : crash_points) {
-        CAPTURE(crash_point);
+        CAPTURE(state_format_name(state), crash_point);
         const TemporaryFolder folder;
-        const auto run = starved_run(folder.path() / "out");
+        const auto run = starved_run(folder.path() / "out", state);
         train_until_power_cut(run, crash_point, crash_point);
         const auto outcome = run_synthetic(run);
         CHECK(outcome.masters.size() == expected.size());

@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "cpu_optim/elementwise_reference.h"
 #include "cpu_optim/gradient_scan.h"
+#include "tests/offload/whole_state.h"
 
 namespace spillway::testing {
 namespace {
@@ -64,7 +64,7 @@ PlanRequest Client::request() const {
     request.device_bytes = placement.device_bytes;
     for (const auto& group : run_.groups)
         state_planes = std::max(state_planes, cpu_optim::state_planes(group));
-    request.planes = planes_with_weights(state_planes);
+    request.planes = planes_with_weights(state_planes, run_.state);
     request.nvme = placement.nvme ? NvmeTier::present : NvmeTier::absent;
     request.drives = 1 + run_.more_nvme.size();
     request.chunk_bytes = placement.chunk_bytes;
@@ -136,6 +136,7 @@ SyntheticOutcome Client::train() {
     options.io.every_drive.backend = placement.backend;
     options.durability = placement.durability;
     options.timing = placement.timing;
+    options.rounding_seed = synthetic_rounding_seed;
     options.io.drive_rates = run_.drive_rates;
     options.io.backend_factory = placement.backend_factory;
     engine_ = std::make_unique<OffloadEngine>(std::move(folder), order_, model_.units, *device_,
@@ -237,29 +238,35 @@ SyntheticOutcome run_synthetic(const SyntheticRun& run) {
 
 std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
                                        const std::vector<std::uint64_t>& nonfinite_iterations,
-                                       const SyntheticGroups& groups) {
+                                       const SyntheticGroups& groups,
+                                       cpu_optim::StateFormat format) {
     const ElementOrder order(synthetic_model().tensors);
     const auto padded = order.tiles() * tile_elements;
-    std::vector<cpu_optim::ElementwiseElement> state(padded);
+    std::vector<float> all_masters(padded, 0.0f);
     std::vector<float> gradient(padded, 0.0f);
-    const auto for_each_element = [&](const auto& body) {
+    std::vector<WholeState> state;
+    const auto for_each_tensor = [&](const auto& body) {
         for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor) {
             const auto range = order.range(tensor);
-            for (std::uint64_t i = 0; i < range.size(); ++i)
-                body(tensor, i, range.begin + i);
+            body(tensor, std::span(all_masters).subspan(range.begin, range.size()),
+                 std::span(gradient).subspan(range.begin, range.size()));
         }
     };
-    for_each_element([&](TensorId tensor, std::uint64_t i, std::uint64_t at) {
-        state[at].master = synthetic_initial(tensor, i);
+    for_each_tensor([&](TensorId tensor, std::span<float> masters, std::span<float>) {
+        for (std::size_t i = 0; i < masters.size(); ++i)
+            masters[i] = synthetic_initial(tensor, i);
+        state.emplace_back(format, masters.size());
     });
     std::uint64_t update = 0;
     for (std::uint64_t iteration = 0; iteration < steps; ++iteration) {
         if (contains(nonfinite_iterations, iteration))
             continue;
-        for_each_element([&](TensorId tensor, std::uint64_t i, std::uint64_t at) {
-            gradient[at] = synthetic_gradient(state[at].master, tensor, i, iteration, 0);
-            if (order.tensors()[tensor].contributions == 2)
-                gradient[at] += synthetic_gradient(state[at].master, tensor, i, iteration, 1);
+        for_each_tensor([&](TensorId tensor, std::span<float> masters, std::span<float> sums) {
+            for (std::size_t i = 0; i < masters.size(); ++i) {
+                sums[i] = synthetic_gradient(masters[i], tensor, i, iteration, 0);
+                if (order.tensors()[tensor].contributions == 2)
+                    sums[i] += synthetic_gradient(masters[i], tensor, i, iteration, 1);
+            }
         });
         double squares = 0;
         for (std::uint64_t tile = 0; tile < order.tiles(); ++tile)
@@ -269,20 +276,17 @@ std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
                     .sum_of_squares;
         const double scale = clip > 0 ? std::min(1.0, clip / (std::sqrt(squares) + 1e-6)) : 1.0;
         ++update;
-        const auto coefficients_of = [&](std::uint32_t group) {
-            return cpu_optim::make_coefficients(groups[group], update, scale);
-        };
-        const std::array coefficients{coefficients_of(0), coefficients_of(1)};
-        for_each_element([&](TensorId tensor, std::uint64_t, std::uint64_t at) {
-            state[at] = std::visit(
-                [&](const auto& rule) { return cpu_optim::updated(rule, state[at], gradient[at]); },
-                coefficients[order.tensors()[tensor].group].rule);
+        for_each_tensor([&](TensorId tensor, std::span<float> masters, std::span<float> sums) {
+            state[tensor].update(
+                cpu_optim::make_coefficients(groups[order.tensors()[tensor].group], update, scale),
+                {.seed = synthetic_rounding_seed, .tensor = tensor, .step = update}, masters, sums);
         });
     }
-    std::vector<float> masters;
-    for_each_element(
-        [&](TensorId, std::uint64_t, std::uint64_t at) { masters.push_back(state[at].master); });
-    return masters;
+    std::vector<float> result;
+    for_each_tensor([&](TensorId, std::span<float> masters, std::span<float>) {
+        result.insert(result.end(), masters.begin(), masters.end());
+    });
+    return result;
 }
 
 }  // namespace spillway::testing

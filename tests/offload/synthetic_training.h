@@ -66,7 +66,10 @@ struct SyntheticRun {
     /// Iterations whose gradient has a NaN.
     std::vector<std::uint64_t> nonfinite_iterations;
     SyntheticGroups groups = synthetic_adamw();
+    cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
 };
+/// Of lossy state.
+inline constexpr std::uint64_t synthetic_rounding_seed = 11;
 struct SyntheticOutcome {
     std::vector<float> masters;  ///< tensor by tensor
     offload::OffloadStatistics statistics;
@@ -80,6 +83,7 @@ struct SyntheticOutcome {
 /// The same training as a plain loop over arrays with the scalar reference.
 [[nodiscard]] std::vector<float> reference_synthetic(
     std::uint64_t steps, double clip, const std::vector<std::uint64_t>& nonfinite_iterations = {},
-    const SyntheticGroups& groups = synthetic_adamw());
+    const SyntheticGroups& groups = synthetic_adamw(),
+    cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32);
 
 }  // namespace spillway::testing

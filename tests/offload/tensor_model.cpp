@@ -6,9 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <utility>
-#include <variant>
 
-#include "cpu_optim/elementwise_reference.h"
 #include "cpu_optim/split_master.h"
 
 namespace spillway::testing {
@@ -133,13 +131,14 @@ std::vector<std::uint32_t> bits_of(const std::vector<ClientTensorValues>& model)
 }
 
 ReferenceOptimizer::ReferenceOptimizer(std::vector<ClientTensorValues>& model,
-                                       std::vector<cpu_optim::HyperParameters> groups)
+                                       std::vector<cpu_optim::HyperParameters> groups,
+                                       cpu_optim::StateFormat format)
     : model_(model), groups_(std::move(groups)), steps_(model.size(), 0) {
     for (const auto& values : model_) {
         masters_.push_back(values.fp32);
         for (const auto hi : values.bf16)
             masters_.back().push_back(cpu_optim::join({hi, 0}));
-        state_.emplace_back(cpu_optim::most_state_planes, std::vector<float>(values.elements(), 0));
+        state_.emplace_back(format, values.elements());
     }
 }
 
@@ -148,24 +147,19 @@ void ReferenceOptimizer::step(std::uint64_t iteration, double gradient_scale) {
         auto& values = model_[index];
         if (!values.has_gradient(iteration))
             continue;
-        const auto coefficients =
-            cpu_optim::make_coefficients(groups_[values.group], ++steps_[index], gradient_scale);
+        std::vector<float> gradients;
+        for (std::size_t i = 0; i < values.elements(); ++i)
+            gradients.push_back(gradient_value(index, iteration, i));
+        auto& masters = masters_[index];
+        const auto step = ++steps_[index];
+        state_[index].update(
+            cpu_optim::make_coefficients(groups_[values.group], step, gradient_scale),
+            {.seed = client_rounding_seed, .tensor = index, .step = step}, masters, gradients);
         for (std::size_t i = 0; i < values.elements(); ++i) {
-            cpu_optim::ElementwiseElement element{.master = masters_[index][i]};
-            for (std::size_t plane = 0; plane < element.state.size(); ++plane)
-                element.state[plane] = state_[index][plane][i];
-            element = std::visit(
-                [&](const auto& rule) {
-                    return cpu_optim::updated(rule, element, gradient_value(index, iteration, i));
-                },
-                coefficients.rule);
-            masters_[index][i] = element.master;
-            for (std::size_t plane = 0; plane < element.state.size(); ++plane)
-                state_[index][plane][i] = element.state[plane];
             if (values.type == ParameterType::fp32)
-                values.fp32[i] = element.master;
+                values.fp32[i] = masters[i];
             else
-                values.bf16[i] = cpu_optim::split(element.master).hi;
+                values.bf16[i] = cpu_optim::split(masters[i]).hi;
         }
     }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "offload/tensor_optimizer.h"
+#include "tests/offload/whole_state.h"
 
 namespace spillway::testing {
 
@@ -39,16 +40,20 @@ struct ClientTensorValues {
 /// All values as bits, tensor by tensor.
 [[nodiscard]] std::vector<std::uint32_t> bits_of(const std::vector<ClientTensorValues>& model);
 
-/// Whole arrays in memory, the scalar reference element by element.
+/// Of lossy state, in the reference and in tests' optimizers.
+inline constexpr std::uint64_t client_rounding_seed = 5;
+
+/// Whole arrays in memory, the scalar reference.
 class ReferenceOptimizer {
   public:
     ReferenceOptimizer(std::vector<ClientTensorValues>& model,
-                       std::vector<cpu_optim::HyperParameters> groups);
+                       std::vector<cpu_optim::HyperParameters> groups,
+                       cpu_optim::StateFormat format = cpu_optim::StateFormat::fp32);
     /// One step over the gradients of `iteration`.
     void step(std::uint64_t iteration, double gradient_scale);
     void set_groups(std::vector<cpu_optim::HyperParameters> groups) { groups_ = std::move(groups); }
-    [[nodiscard]] const std::vector<float>& state(std::size_t tensor, std::size_t plane) const {
-        return state_[tensor][plane];
+    [[nodiscard]] std::vector<float> state(std::size_t tensor, std::size_t plane) const {
+        return state_[tensor].values(groups_[model_[tensor].group], plane);
     }
     [[nodiscard]] const std::vector<float>& masters(std::size_t tensor) const {
         return masters_[tensor];
@@ -58,7 +63,7 @@ class ReferenceOptimizer {
     std::vector<ClientTensorValues>& model_;
     std::vector<cpu_optim::HyperParameters> groups_;
     std::vector<std::vector<float>> masters_;
-    std::vector<std::vector<std::vector<float>>> state_;
+    std::vector<WholeState> state_;
     std::vector<std::uint64_t> steps_;
 };
 

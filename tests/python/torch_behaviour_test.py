@@ -521,7 +521,6 @@ class Refusals(unittest.TestCase):
             file = os.path.join(folder, "file")
             open(file, "w").close()
             cases = [
-                ({"state": "bf16"}, ValueError, "still to come"), ({"state": "int8"}, ValueError, "still to come"),
                 ({"state": "fp8"}, ValueError, "state='fp8'"), ({"host_mem": 0}, ValueError, "host_mem=0"),
                 ({"host_mem": 4e9}, ValueError, "host_mem=4000000000.0"),
                 ({"host_mem": 1 << 70}, ValueError, "host_mem=1"),

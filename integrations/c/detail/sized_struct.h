@@ -27,6 +27,8 @@ template <class T>
 inline constexpr std::uint64_t first_struct_bytes = sizeof(T);
 template <>
 inline constexpr std::uint64_t first_struct_bytes<spillway_group> = 112;
+template <>
+inline constexpr std::uint64_t first_struct_bytes<spillway_options> = 72;
 
 template <class T>
 void check_struct_bytes(std::uint64_t struct_bytes, const char* name) {

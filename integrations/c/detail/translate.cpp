@@ -18,7 +18,7 @@ namespace {
 
 // A field that a later version adds must not lie in what was padding: the sizes of callers compiled
 // before could not tell whether they have it.
-static_assert(sizeof(spillway_parameter) == 48 && sizeof(spillway_options) == 72);
+static_assert(sizeof(spillway_parameter) == 48 && sizeof(spillway_options) == 88);
 static_assert(sizeof(spillway_step_rule) == 32 && sizeof(spillway_step_report) == 40);
 static_assert(sizeof(spillway_group) == 120 && sizeof(spillway_statistics) == 96);
 
@@ -159,6 +159,11 @@ offload::TensorOptimizerOptions options_of(const spillway_options* options) {
                                   nvme::BackendKind::threads, nvme::BackendKind::libaio};
     to.io.every_drive.backend = choose(from.io_backend, backends, "options.io_backend");
     to.io.every_drive.depth = count_of(from.io_depth, "options.io_depth");
+    to.state = choose(from.state, cpu_optim::every_state_format, "options.state");
+    if (from.reserved != 0)
+        throw std::invalid_argument(
+            fmt::format("options.reserved is {} and must be 0", from.reserved));
+    to.rounding_seed = from.rounding_seed;
     if (from.client_settings != nullptr)
         to.client_settings = from.client_settings;
     return to;

@@ -85,7 +85,7 @@ TEST_CASE("cli_bad_input: the program refuses what it cannot do and says why") {
         {"--steps 1 --trace t.json", "--trace is not available in this version"},
         {"--steps 1 --device cuda:1023", "cuda:1023"},
         {"--steps 1 --device sim:1KiB", "sim:1KiB"},
-        {"--steps 1 --state int8", "int8 is not available in this version"},
+        {"--steps 1 --state int4", "did you mean int8?"},
         {"--steps 1 --seq 33", "--seq 33"},
         {"--steps 1 --nvme /nowhere", "--nvme /nowhere"},
         {"--steps 1 --host-mem 1MiB", "bytes are needed"},

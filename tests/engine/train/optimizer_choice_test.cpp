@@ -18,7 +18,37 @@ TEST_CASE("optimizer_choice: every name makes hyper-parameters that pass their c
         CHECK_NOTHROW(cpu_optim::check(hyper));
         CHECK(std::visit([](const auto& fields) { return fields.learning_rate; }, hyper) == 0.5);
         CHECK(std::visit([](const auto& fields) { return fields.weight_decay; }, hyper) == 0.25);
-        CHECK(rest_bytes_per_parameter(settings) == 4 + 4 * cpu_optim::state_planes(hyper));
+        CHECK(rest_bytes_per_parameter(settings) ==
+              static_cast<double>(4 + 4 * cpu_optim::state_planes(hyper)));
+    }
+}
+
+TEST_CASE("optimizer_choice: the format of the state decides bytes and exactness") {
+    TrainSettings settings;
+    CHECK(is_exact(settings));
+    settings.state = "bf16";
+    CHECK(rest_bytes_per_parameter(settings) == 8);
+    CHECK_FALSE(is_exact(settings));
+    settings.state = "int8";
+    CHECK(rest_bytes_per_parameter(settings) == 6.25);
+    CHECK_FALSE(is_exact(settings));
+    settings.optimizer = "lion";
+    CHECK(rest_bytes_per_parameter(settings) == 5.25);
+    settings.optimizer = "sgd";
+    settings.momentum = 0;  // no state that could lose anything
+    CHECK(rest_bytes_per_parameter(settings) == 4);
+    CHECK(is_exact(settings));
+}
+
+TEST_CASE("optimizer_choice: every optimizer of train can keep its state in every format") {
+    for (const auto& name : optimizer_names()) {
+        TrainSettings settings;
+        settings.optimizer = name;
+        const auto hyper = hyper_parameters(settings, 0.5, 0.25);
+        for (const auto format : cpu_optim::every_state_format) {
+            CAPTURE(name, cpu_optim::state_format_name(format));
+            CHECK_NOTHROW(cpu_optim::check(hyper, format));
+        }
     }
 }
 

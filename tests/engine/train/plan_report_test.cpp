@@ -2,6 +2,11 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/train/plan_report.h"
 
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
@@ -65,6 +70,24 @@ TEST_CASE("plan_report: every byte of every plane is somewhere, and traffic is w
               on_drive + traffic.at("nvme_weights_read").get<std::uint64_t>());
         CHECK(json.at("prediction").is_null());
         CHECK_FALSE(plan_report_lines(report).empty());
+    }
+}
+
+TEST_CASE("plan_report: what is not exact says so, and how much it takes") {
+    for (const auto& [state, bytes] :
+         std::vector<std::pair<std::string, double>>{{"fp32", 12}, {"bf16", 8}, {"int8", 6.25}}) {
+        CAPTURE(state);
+        auto settings = settings_of_a_run();
+        settings.state = state;
+        const PlanReport report{.run = planned(settings, plenty), .available = {}};
+        const auto json = nlohmann::json::parse(plan_report_json(report));
+        CHECK(json.at("exact") == (state == "fp32"));
+        CHECK(json.at("rest_bytes_per_parameter") == bytes);
+        const auto lines = plan_report_lines(report);
+        CHECK(std::ranges::any_of(lines, [&](const std::string& line) {
+                  return line.find("state in " + state + ": rounded, not exact") !=
+                         std::string::npos;
+              }) == (state != "fp32"));
     }
 }
 

@@ -92,7 +92,7 @@ class Engine:
         self._native = _core.TensorOptimizer(
             listed, family.native_name, self._hypers, host_bytes=options.host_bytes, nvme=options.nvme,
             more_nvme=options.more_nvme, chunk_bytes=options.chunk_bytes, threads=options.threads, isa=options.isa,
-            io_backend=options.io_backend)
+            io_backend=options.io_backend, state=options.state)
         _engines.add(self)
 
     @staticmethod
@@ -106,7 +106,7 @@ class Engine:
                 planned, family.native_name,
                 [family.with_planes(hyper, names) for hyper, names in zip(hypers, layouts, strict=True)],
                 host_bytes=options.host_bytes, nvme=options.nvme, more_nvme=options.more_nvme,
-                chunk_bytes=options.chunk_bytes)
+                chunk_bytes=options.chunk_bytes, state=options.state)
 
     @staticmethod
     def _slot(number: int, member: Member) -> Slot:

@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The Spillway authors
 """`optimizer.state` as torch's classes have it, over state that may lie on a drive.
 
-Reading `optimizer.state[p]["exp_avg"]` gives a live view if that plane lies in host memory and a copy if a part of
-it is on the drive; so change state by assigning (`optimizer.state[p]["exp_avg"] = values`), which works for both.
+Reading `optimizer.state[p]["exp_avg"]` gives a live view if that plane lies in host memory as float32 and a copy if
+a part of it is on the drive or it is kept in another format; so change state by assigning (`optimizer.state[p]["exp_avg"] = values`), which works for both.
 """
 from __future__ import annotations
 

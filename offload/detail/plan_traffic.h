@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <span>
+
+#include "offload/plan.h"
+
+namespace spillway::offload::detail {
+
+/// Adds the bytes that a step moves to `plan`, whose residency and slots are chosen, and the room
+/// of its spilled gradients on the drive.
+void count_traffic(const ElementOrder& order, std::span<const Unit> units,
+                   const PlanRequest& request, OffloadPlan& plan);
+
+}  // namespace spillway::offload::detail
