@@ -61,11 +61,12 @@ constexpr std::size_t whole_pages(std::size_t bytes) {
 class CommitLog::Impl {
   public:
     Impl(nvme::IoQueue& queue, std::filesystem::path folder, const RunId& run,
-         const CommitTableShape& shape, Start start);
+         const CommitTableShape& shape, Start start, std::uint64_t generation);
 
     std::optional<Recovered> recover();
     void commit(const CommitTable& table);
     void mark_dirty();
+    [[nodiscard]] std::unique_ptr<Impl> next_layout(const CommitTableShape& shape) const;
     [[nodiscard]] std::size_t buffer_bytes() const noexcept { return arena_.size_bytes(); }
 
   private:
@@ -74,6 +75,7 @@ class CommitLog::Impl {
         std::optional<CommitRecord> record = std::nullopt;
         bool blank = false;
         std::string problem = {};
+        bool other_layout = false;  ///< whole, but of another generation
     };
 
     void execute(const IoRequest& request) { queue_.submit(request).wait().throw_if_error(); }
@@ -92,6 +94,7 @@ class CommitLog::Impl {
     RunId run_;
     CommitTableShape shape_;
     Start start_;
+    std::uint64_t generation_;
     std::size_t capacity_bytes_;
     nvme::HugePageArena arena_;  ///< the table's room, then the record's
     std::span<std::byte> table_room_;
@@ -104,12 +107,13 @@ class CommitLog::Impl {
 };
 
 CommitLog::Impl::Impl(nvme::IoQueue& queue, std::filesystem::path folder, const RunId& run,
-                      const CommitTableShape& shape, Start start)
+                      const CommitTableShape& shape, Start start, std::uint64_t generation)
     : queue_(queue),
       folder_(std::move(folder)),
       run_(run),
       shape_(shape),
       start_(start),
+      generation_(generation),
       capacity_bytes_(table_capacity_bytes(shape)),
       arena_(capacity_bytes_ + detail::record_bytes),
       table_room_(arena_.bytes().first(capacity_bytes_)),
@@ -187,7 +191,8 @@ void CommitLog::Impl::commit(const CommitTable& table) {
                         .iteration = table.iteration,
                         .update = table.update,
                         .table_slot = newest_ ? 1 - newest_->table_slot : 0,
-                        .table_bytes = serialise(table, run_, table_room_)};
+                        .table_bytes = serialise(table, run_, table_room_),
+                        .generation = generation_};
     record.table_hash = XXH3_64bits(table_room_.data(), record.table_bytes);
 
     failed_ = true;  // until all of it has succeeded
@@ -237,6 +242,10 @@ CommitLog::Impl::Slot CommitLog::Impl::read_slot(std::size_t slot) {
     if (const auto* damaged = std::get_if<detail::DamagedRecord>(&decoded))
         return {.problem = damaged->problem};
     const auto& record = std::get<CommitRecord>(decoded);
+    if (record.run == run_ && record.generation != generation_)
+        return {.problem = fmt::format("it is of layout {}, the manifest is of layout {}",
+                                       record.generation, generation_),
+                .other_layout = true};
     auto problem = problem_of(record, slot);
     if (!problem.empty())
         return {.problem = std::move(problem)};
@@ -280,7 +289,8 @@ std::optional<CommitLog::Recovered> CommitLog::Impl::try_slot(std::size_t slot,
         recovered.table = read_table(record);
         recovered.condition =
             record.dirty ? Recovered::Condition::dirty : Recovered::Condition::clean;
-        if (const auto& other = found[1 - slot]; !other.blank && !other.problem.empty())
+        if (const auto& other = found[1 - slot];
+            !other.blank && !other.other_layout && !other.problem.empty())
             recovered.warning = fmt::format("{}: record.{} does not count: {}", folder_.string(),
                                             1 - slot, other.problem);
         newest_ = record;
@@ -317,9 +327,21 @@ CommitLog::Start CommitLog::start_for(const std::filesystem::path& folder) {
     return Start::create;
 }
 
+std::unique_ptr<CommitLog::Impl> CommitLog::Impl::next_layout(const CommitTableShape& shape) const {
+    check_usable("begin another layout");
+    auto next =
+        std::make_unique<Impl>(queue_, folder_, run_, shape, Start::open_existing, generation_ + 1);
+    next->newest_ = newest_;
+    next->knows_newest_ = true;
+    next->complete_files();
+    return next;
+}
+
 CommitLog::CommitLog(nvme::IoQueue& queue, const std::filesystem::path& folder, const RunId& run,
-                     const CommitTableShape& shape, Start start)
-    : impl_(std::make_unique<Impl>(queue, folder, run, shape, start)) {}
+                     const CommitTableShape& shape, Start start, std::uint64_t generation)
+    : impl_(std::make_unique<Impl>(queue, folder, run, shape, start, generation)) {}
+
+CommitLog::CommitLog(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 
 CommitLog::~CommitLog() = default;
 
@@ -333,6 +355,10 @@ void CommitLog::commit(const CommitTable& table) {
 
 void CommitLog::mark_dirty() {
     impl_->mark_dirty();
+}
+
+CommitLog CommitLog::next_layout(const CommitTableShape& shape) const {
+    return CommitLog(impl_->next_layout(shape));
 }
 
 std::size_t CommitLog::buffer_bytes() const noexcept {

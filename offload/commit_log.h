@@ -16,10 +16,11 @@ namespace spillway::offload {
 
 /// The two alternating tables and records of design section 7, in a run's state folder: `table.0`,
 /// `table.1`, `record.0`, `record.1`. A record (4 KiB: magic, format version, sequence, run,
-/// iteration, update, table slot, table length, XXH3-64 of the table, clean or dirty, XXH3-64 of
-/// itself) counts only if it hashes and its table hashes; the newest that counts wins. All I/O,
-/// flushes included, goes through the queue, so that a test can drop or tear any of it. Not
-/// thread-safe.
+/// iteration, update, layout generation, table slot, table length, XXH3-64 of the table, clean or
+/// dirty, XXH3-64 of itself) counts only if it hashes, its table hashes and it is of the manifest's
+/// layout; the newest that counts wins. One of another layout is no damage: it is what a move left
+/// behind, or made and did not publish. All I/O, flushes included, goes through the queue, so that
+/// a test can drop or tear any of it. Not thread-safe.
 class CommitLog {
   public:
     enum class Start { create, open_existing, open_read_only };
@@ -32,7 +33,7 @@ class CommitLog {
     /// them (record.0 is made first); recover() then completes them in a log that was opened for
     /// writing.
     CommitLog(nvme::IoQueue& queue, const std::filesystem::path& folder, const RunId& run,
-              const CommitTableShape& shape, Start start);
+              const CommitTableShape& shape, Start start, std::uint64_t generation = 0);
     ~CommitLog();
     CommitLog(const CommitLog&) = delete;
     CommitLog& operator=(const CommitLog&) = delete;
@@ -58,11 +59,17 @@ class CommitLog {
     /// first overwrite of data that the commit names.
     void mark_dirty();
 
+    /// The log of the next layout, with tables of `shape`: its first commit follows the newest of
+    /// this one, in the other slot, and counts once the manifest is of that layout. This log must
+    /// have been recovered and must not be written to any more.
+    [[nodiscard]] CommitLog next_layout(const CommitTableShape& shape) const;
+
     /// Memory that the log holds for its life, as large as it really is.
     [[nodiscard]] std::size_t buffer_bytes() const noexcept;
 
   private:
     class Impl;
+    explicit CommitLog(std::unique_ptr<Impl> impl) noexcept;
     std::unique_ptr<Impl> impl_;
 };
 

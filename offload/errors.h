@@ -32,4 +32,10 @@ class StepStopped : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+/// A move of the state to other drives was asked to stop; the state is where it was.
+class RelocationStopped : public std::runtime_error {
+  public:
+    using std::runtime_error::runtime_error;
+};
+
 }  // namespace spillway::offload

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "nvme/direct_file.h"
 #include "offload/detail/extents_note.h"
 #include "offload/detail/folder_checks.h"
 #include "offload/detail/folder_lock.h"
@@ -91,6 +92,34 @@ std::optional<std::string> judge_state_folder(const fs::path& folder) {
                     : std::string("a run was killed while it was being created");
 }
 
+/// Whether all that the manifest names is there, and none of it is this folder by another path: the
+/// run can do without it.
+bool stands_elsewhere(const Manifest& manifest, const fs::path& extents) {
+    const auto places = manifest.all_extents();
+    for (std::size_t drive = 0; drive < places.size(); ++drive) {
+        const auto note = read_note(places[drive]);
+        if (!note || note->run != manifest.run || is_missing(manifest.extents_file(drive)) ||
+            fs::equivalent(places[drive], extents))
+            return false;
+    }
+    return true;
+}
+
+/// A folder that its run does not name. Only what a move made or left may go: anything else may be
+/// a copy that somebody made.
+std::optional<std::string> judge_unnamed(const ExtentsNote& note, const fs::path& extents,
+                                         const Manifest& manifest) {
+    const bool never_used = note.sequence == 0;
+    if (!never_used &&
+        std::ranges::find(manifest.former_extents, extents) == manifest.former_extents.end())
+        return std::nullopt;
+    if (!stands_elsewhere(manifest, extents))
+        return std::nullopt;
+    const auto out = note.out.string();
+    return never_used ? fmt::format("the move of its run in {} to here was cut short", out)
+                      : fmt::format("its run in {} has moved to other drives", out);
+}
+
 std::optional<std::string> judge_owner(const ExtentsNote& note, const fs::path& extents) {
     const auto state = note.out / StateFolder::folder_name;
     if (is_missing(state / detail::manifest_name) &&
@@ -104,9 +133,23 @@ std::optional<std::string> judge_owner(const ExtentsNote& note, const fs::path& 
         return fmt::format("{} belongs to another run now (last commit: number {})",
                            note.out.string(), note.sequence);
     const auto all = manifest->all_extents();
-    if (std::ranges::find(all, extents) == all.end() || has_committed(state, manifest))
+    if (std::ranges::find(all, extents) == all.end())
+        return is_missing(state / detail::manifest_name) ? std::nullopt
+                                                         : judge_unnamed(note, extents, *manifest);
+    if (has_committed(state, manifest))
         return std::nullopt;
     return fmt::format("its run in {} never committed", note.out.string());
+}
+
+/// In the state folder itself: left there by a move to or from a drive.
+std::optional<std::string> judge_inner_extents(const fs::path& folder) {
+    const auto manifest = detail::read_manifest(folder.parent_path(), detail::manifest_name);
+    const auto all = manifest.all_extents();
+    const auto note = read_note(folder);
+    if (std::ranges::find(all, folder) != all.end() || !stands_elsewhere(manifest, folder) ||
+        (note ? note->run != manifest.run : detail::holds_extents(folder)))
+        return std::nullopt;
+    return "it belongs to no layout of the run any more, or not yet: a move was cut short";
 }
 
 std::optional<std::string> judge_extents_folder(const fs::path& folder) {
@@ -121,15 +164,40 @@ std::optional<std::string> judge_extents_folder(const fs::path& folder) {
     return std::nullopt;
 }
 
+bool is_inner_extents_folder(const fs::path& path) {
+    return path.filename() == detail::inner_extents_name &&
+           path.parent_path().filename() == StateFolder::folder_name;
+}
+
 bool is_extents_folder(const fs::path& path) {
     return path.parent_path().filename() == StateFolder::extents_name &&
            run_of_name(path).has_value();
 }
 
+/// Files that a move made or left in a folder that the run's layout does name.
+std::vector<fs::path> unnamed_files(const fs::path& folder) {
+    const auto note = read_note(folder);
+    if (!note)
+        return {};
+    const auto state = is_inner_extents_folder(folder) ? folder.parent_path()
+                                                       : note->out / StateFolder::folder_name;
+    const auto manifest = detail::read_manifest(state, detail::manifest_name);
+    const auto all = manifest.all_extents();
+    const auto place = std::ranges::find(all, folder);
+    if (manifest.run != note->run || place == all.end())
+        return {};
+    const auto named = manifest.extents_file(static_cast<std::size_t>(place - all.begin()));
+    auto files = detail::extents_files(folder);
+    if (std::erase(files, named) == 0)
+        return {};
+    return files;
+}
+
 std::optional<std::string> judge(const fs::path& folder) {
     try {
-        return is_extents_folder(folder) ? judge_extents_folder(folder)
-                                         : judge_state_folder(folder);
+        return is_extents_folder(folder)         ? judge_extents_folder(folder)
+               : is_inner_extents_folder(folder) ? judge_inner_extents(folder)
+                                                 : judge_state_folder(folder);
     } catch (const std::runtime_error&) {
         return std::nullopt;  // unreadable or not understood: not ours to remove
     }
@@ -143,6 +211,18 @@ bool is_busy(const fs::path& folder) {
     }
 }
 
+void add_unnamed_files(const fs::path& folder, std::vector<Leftover>& found) {
+    try {
+        for (const auto& file : unnamed_files(folder)) {
+            if (std::ranges::find(found, file, &Leftover::path) == found.end())
+                found.push_back({file, detail::allocated_bytes(file),
+                                 "it belongs to no layout of its run: a move was cut short"});
+        }
+    } catch (const std::runtime_error&) {
+        // Unreadable or not understood: not ours to remove.
+    }
+}
+
 void add_if_leftover(const fs::path& folder, std::vector<Leftover>& found) {
     const bool known =
         std::ranges::any_of(found, [&](const Leftover& other) { return other.path == folder; });
@@ -150,6 +230,29 @@ void add_if_leftover(const fs::path& folder, std::vector<Leftover>& found) {
         return;
     if (auto reason = judge(folder))
         found.push_back({folder, detail::own_bytes(folder), std::move(*reason)});
+    else if (is_extents_folder(folder) || is_inner_extents_folder(folder))
+        add_unnamed_files(folder, found);
+}
+
+/// What a move of a living run was cut short in, here and on the drives that its papers name.
+void add_move_leftovers(const fs::path& folder, std::vector<Leftover>& found) {
+    std::vector<fs::path> places{folder / detail::inner_extents_name};
+    for (const auto* name : {detail::manifest_name, detail::manifest_draft_name}) {
+        try {
+            const auto manifest = detail::read_manifest(folder, name);
+            for (const auto& list : {manifest.all_extents(), manifest.former_extents})
+                places.insert(places.end(), list.begin(), list.end());
+        } catch (const FolderRefused&) {
+            // Missing, or not understood: it names no place.
+        }
+    }
+    for (const auto& place : places) {
+        try {
+            add_if_leftover(place, found);
+        } catch (const std::system_error&) {
+            // On a drive that cannot be reached now.
+        }
+    }
 }
 
 void add_state_leftovers(const fs::path& folder, std::vector<Leftover>& found) {
@@ -164,10 +267,13 @@ void add_state_leftovers(const fs::path& folder, std::vector<Leftover>& found) {
                 if (is_extents_folder(extents))
                     add_if_leftover(extents, found);
         }
-    } else if (fs::is_regular_file(fs::symlink_status(draft)) &&
-               !is_missing(folder / detail::manifest_name)) {
-        found.push_back({draft, fs::file_size(draft), "a temporary file of an interrupted write"});
+        return;
     }
+    if (is_missing(folder / detail::manifest_name))
+        return;
+    add_move_leftovers(folder, found);
+    if (fs::is_regular_file(fs::symlink_status(draft)))
+        found.push_back({draft, fs::file_size(draft), "a temporary file of an interrupted write"});
 }
 
 [[noreturn]] void refuse_removal(const fs::path& path) {
@@ -179,7 +285,7 @@ void remove_leftover_folder(const fs::path& folder) {
     const Hold hold(folder);
     if (hold.busy() || !judge(folder))
         refuse_removal(folder);
-    if (is_extents_folder(folder))
+    if (is_extents_folder(folder) || is_inner_extents_folder(folder))
         detail::remove_extents_folder(folder);
     else
         detail::remove_state_folder(folder);
@@ -191,6 +297,16 @@ void remove_draft(const fs::path& draft) {
     if (hold.busy() || is_missing(folder / detail::manifest_name))
         refuse_removal(draft);
     fs::remove(draft);
+}
+
+void remove_unnamed_file(const fs::path& file) {
+    const auto folder = file.parent_path();
+    const Hold hold(folder);
+    const auto files = hold.busy() ? std::vector<fs::path>{} : unnamed_files(folder);
+    if (std::ranges::find(files, file) == files.end())
+        refuse_removal(file);
+    fs::remove(file);
+    nvme::sync_folder(folder);
 }
 
 /// Extents of this OUT that never saw a commit; others' and living ones are passed over.
@@ -261,13 +377,19 @@ void remove_leftovers(const std::vector<Leftover>& leftovers) {
     for (const auto& [path, bytes, reason] : leftovers) {
         const bool in_state = path.parent_path().filename() == StateFolder::folder_name;
         const bool is_draft = in_state && path.filename() == detail::manifest_draft_name;
-        if (!is_draft && !is_extents_folder(path) && path.filename() != StateFolder::folder_name)
+        const bool is_folder = is_extents_folder(path) || is_inner_extents_folder(path) ||
+                               path.filename() == StateFolder::folder_name;
+        const bool is_file =
+            is_extents_folder(path.parent_path()) || is_inner_extents_folder(path.parent_path());
+        if (!is_draft && !is_folder && !is_file)
             throw std::invalid_argument(
                 fmt::format("{} is nothing that Spillway makes; it is not removed", path.string()));
         if (is_missing(path))
             continue;
         if (is_draft)
             remove_draft(path);
+        else if (is_file)
+            remove_unnamed_file(path);
         else
             remove_leftover_folder(path);
     }

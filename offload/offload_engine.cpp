@@ -55,7 +55,7 @@ class OffloadEngine::Impl {
           planes_(plan_, order_.tiles(), ledger_),
           board_(monitor_, plan_.chunks),
           log_(queues_.front(), folder_.folder(), folder_.manifest().run, shape(),
-               CommitLog::start_for(folder_.folder())),
+               CommitLog::start_for(folder_.folder()), folder_.manifest().generation),
           tensor_steps_(order_.tensors().size(), 0) {
         check_folder();
         count_tables();

@@ -16,8 +16,10 @@
 #include "offload/detail/extents_note.h"
 #include "offload/detail/folder_checks.h"
 #include "offload/detail/folder_lock.h"
+#include "offload/detail/held_extents.h"
 #include "offload/detail/manifest.h"
 #include "offload/detail/run_files.h"
+#include "offload/detail/state_folder_impl.h"
 
 namespace spillway::offload {
 namespace {
@@ -28,57 +30,6 @@ using detail::FolderLock;
 
 void write_pid(FolderLock& lock) {
     lock.write(fmt::format("pid {}\n", ::getpid()));
-}
-
-/// A run's extents on one drive, held.
-struct Extents {
-    fs::path file;
-    FolderLock lock;
-    ExtentsNote note;
-};
-
-fs::path file_of(const fs::path& folder, std::size_t drive) {
-    return folder / fmt::format("extents.{}", drive);
-}
-
-FolderLock lock_extents(const Manifest& manifest, const fs::path& folder, LockMode mode) {
-    if (!fs::exists(folder / FolderLock::file_name))
-        throw FolderRefused(
-            fmt::format("the extents of run {} are missing: there is no {}. Without them the run "
-                        "cannot go on; mount "
-                        "or restore the folder there",
-                        manifest.run.text(), (folder / FolderLock::file_name).string()));
-    return {folder, mode};
-}
-
-ExtentsNote read_note(const FolderLock& lock, const Manifest& manifest, const fs::path& folder) {
-    const auto path = folder.string();
-    const auto note = ExtentsNote::parse(lock.read());
-    if (!note)
-        throw FolderRefused(fmt::format(
-            "the lock file in {} is damaged: it does not say whose extents these are. Restore it",
-            path));
-    if (note->run != manifest.run)
-        throw FolderRefused(
-            fmt::format("the extents in {} belong to run {}, needed are those of run {}", path,
-                        note->run.text(), manifest.run.text()));
-    return *note;
-}
-
-std::string text_of(const std::vector<fs::path>& folders) {
-    std::string text;
-    for (const auto& folder : folders)
-        text += (text.empty() ? "" : ", ") + folder.string();
-    return text;
-}
-
-bool holds_run_of(const fs::path& out, const RunId& run) {
-    try {
-        return detail::read_manifest(out / StateFolder::folder_name, detail::manifest_name).run ==
-               run;
-    } catch (const FolderRefused&) {
-        return false;
-    }
 }
 
 /// Parts of a run that is being created, removed again unless it is completed: a refusal leaves no
@@ -109,14 +60,6 @@ class Draft {
     bool complete_ = false;
 };
 
-void make_new_folder(const fs::path& folder) {
-    detail::make_folders(folder.parent_path());
-    if (!fs::create_directory(folder))
-        throw FolderRefused(
-            fmt::format("{} has just been created by another process", folder.string()));
-    nvme::sync_folder(folder.parent_path());
-}
-
 }  // namespace
 
 std::vector<fs::path> Manifest::all_extents() const {
@@ -125,14 +68,10 @@ std::vector<fs::path> Manifest::all_extents() const {
     return folders;
 }
 
-class StateFolder::Impl {
-  public:
-    Manifest manifest;
-    fs::path folder;
-    LockMode mode;
-    FolderLock state_lock;
-    std::vector<Extents> extents;  ///< by drive
-};
+fs::path Manifest::extents_file(std::size_t drive) const {
+    const auto& folder = drive == 0 ? extents_folder : more_extents.at(drive - 1);
+    return folder / fmt::format("extents.{}", first_file + drive);
+}
 
 StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
                                 std::vector<TensorSpec> tensors, std::string durability,
@@ -164,21 +103,16 @@ StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
     const auto text = detail::manifest_text(manifest, folder);
     const auto draft_path = folder / detail::manifest_draft_name;
 
-    make_new_folder(folder);
+    detail::make_new_folder(folder);
     std::optional<FolderLock> state_lock;  // both outlive the draft, so that it is removed locked
-    std::vector<Extents> extents;
+    std::vector<detail::HeldExtents> extents;
     Draft draft(folder, manifest.all_extents());
     write_pid(state_lock.emplace(folder, LockMode::exclusive));
     detail::write_file(draft_path, text);
     nvme::sync_folder(folder);
     const ExtentsNote note{manifest.run, 0, ::getpid(), fresh_out};
-    for (const auto& place : manifest.all_extents()) {
-        make_new_folder(place);
-        extents.push_back(
-            {file_of(place, extents.size()), FolderLock(place, LockMode::exclusive), note});
-        extents.back().lock.write(note.text());
-        nvme::sync_folder(place);
-    }
+    while (extents.size() < manifest.all_extents().size())
+        extents.push_back(detail::make_held_extents(manifest.extents_file(extents.size()), note));
     detail::publish_file(draft_path, folder / detail::manifest_name);
     draft.complete();
     return StateFolder(std::make_unique<Impl>(std::move(manifest), folder, LockMode::exclusive,
@@ -193,22 +127,12 @@ StateFolder StateFolder::open(const fs::path& out, LockMode mode) {
                                         (folder / detail::manifest_name).string()));
     FolderLock state_lock(folder, mode);
     auto manifest = detail::read_manifest(folder, detail::manifest_name);
-    std::vector<Extents> extents;
-    for (const auto& place : manifest.all_extents()) {
-        auto lock = lock_extents(manifest, place, mode);
-        auto note = read_note(lock, manifest, place);
-        extents.push_back({file_of(place, extents.size()), std::move(lock), std::move(note)});
-        if (extents.back().note.sequence != 0 && !fs::exists(extents.back().file))
-            throw FolderRefused(fmt::format(
-                "{} is missing: it holds the state of run {}, which cannot go on without "
-                "it. Restore it",
-                extents.back().file.string(), manifest.run.text()));
-    }
+    auto extents = detail::hold_extents(manifest, mode);
     if (mode == LockMode::exclusive) {
         write_pid(state_lock);
         for (auto& [file, lock, note] : extents) {
             note.pid = ::getpid();
-            if (!holds_run_of(note.out, manifest.run))
+            if (!detail::holds_run_of(note.out, manifest.run))
                 note.out =
                     absolute_out;  // OUT was moved; a mere copy takes the extents over by a commit
             lock.write(note.text());
@@ -218,35 +142,15 @@ StateFolder StateFolder::open(const fs::path& out, LockMode mode) {
                                               std::move(state_lock), std::move(extents)));
 }
 
-void StateFolder::check_drives(const std::vector<fs::path>& nvme) const {
+bool StateFolder::lies_on(const std::vector<fs::path>& nvme) const {
     std::vector<fs::path> needed;
     for (const auto& place : impl_->manifest.all_extents())
-        needed.push_back(place.parent_path().parent_path());
+        if (place != impl_->folder / detail::inner_extents_name)
+            needed.push_back(place.parent_path().parent_path());
     std::vector<fs::path> given;
     for (const auto& folder : nvme)
         given.push_back(detail::check_nvme(folder));
-    const auto lacks = [](const std::vector<fs::path>& list, const fs::path& folder) {
-        return std::ranges::find(list, folder) == list.end();
-    };
-    if (impl_->manifest.extents_folder == impl_->folder / detail::inner_extents_name)
-        throw FolderRefused(
-            fmt::format("the state of the run in {} lies in its own folder, not on a drive; name "
-                        "no --nvme folder",
-                        impl_->folder.string()));
-    for (const auto& folder : needed)
-        if (lacks(given, folder))
-            throw FolderRefused(
-                fmt::format("a part of the run's state lies in {}, which is not among the --nvme "
-                            "folders; name it too, or leave the option out. (A run moves to other "
-                            "drives by an export and a new run.)",
-                            folder.string()));
-    for (const auto& folder : given)
-        if (lacks(needed, folder))
-            throw FolderRefused(
-                fmt::format("nothing of the run's state lies in {}: its drives are {}; name those, "
-                            "or leave the option out. (A run moves to other drives by an export "
-                            "and a new run.)",
-                            folder.string(), text_of(needed)));
+    return std::ranges::is_permutation(needed, given);
 }
 
 bool StateFolder::holds_run(const fs::path& out) {
@@ -295,7 +199,8 @@ void StateFolder::note_commit(std::uint64_t sequence) {
 
 void StateFolder::check_commit(std::uint64_t sequence, std::string_view damage) const {
     const auto newest = std::ranges::max_element(
-        impl_->extents, {}, [](const Extents& extents) { return extents.note.sequence; });
+        impl_->extents, {},
+        [](const detail::HeldExtents& extents) { return extents.note.sequence; });
     const auto& note = newest->note;
     if (note.sequence <= sequence)
         return;

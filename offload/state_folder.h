@@ -16,7 +16,11 @@
 
 namespace spillway::offload {
 
-/// What `manifest.json` holds: all of a run that never changes, and where its extents are.
+namespace detail {
+class LayoutChange;
+}
+
+/// What `manifest.json` holds: all of a run that never changes, and where its extents are now.
 struct Manifest {
     RunId run;
     std::vector<TensorSpec> tensors;
@@ -26,13 +30,19 @@ struct Manifest {
     std::vector<std::filesystem::path>
         more_extents;                ///< the same on further drives, in the order of their numbers
     std::uint64_t region_tiles = 0;  ///< with several drives: what lies on one (format version 2)
+    /// Of the layout: how often the state has moved to other drives. Records of commits name it.
     std::uint64_t generation = 0;
+    std::uint64_t first_file = 0;  ///< drive N's file is extents.(first_file + N); 0 in layout 0
+    /// Folders that the layout before this one had: a move that was cut short may have left it.
+    std::vector<std::filesystem::path> former_extents = {};
     std::string durability;  ///< "on" or "off"
     std::string
         client_settings;  ///< JSON object text: the client's run settings (opaque to this layer)
 
     /// Of all drives, by number.
     [[nodiscard]] std::vector<std::filesystem::path> all_extents() const;
+    /// That holds a drive's extents.
+    [[nodiscard]] std::filesystem::path extents_file(std::size_t drive) const;
 };
 
 enum class LockMode { exclusive, shared_read };
@@ -54,9 +64,9 @@ class StateFolder {
                               std::string client_settings, PlaneSet planes = training_planes,
                               const std::vector<std::filesystem::path>& more_nvme = {});
 
-    /// Whether the run's drives are those of `nvme`, in whatever order. Throws FolderRefused naming
-    /// a folder that is missing or does not belong, and what to do.
-    void check_drives(const std::vector<std::filesystem::path>& nvme) const;
+    /// Whether the run's state lies on the drives of `nvme`, in whatever order (none: in the state
+    /// folder). Throws FolderRefused for a folder that is none, or cannot be written to.
+    [[nodiscard]] bool lies_on(const std::vector<std::filesystem::path>& nvme) const;
 
     /// Opens an existing run. Refuses by name: no state there, an unknown format version, a
     /// manifest that does not parse, extents missing or of another run, a folder in use.
@@ -77,10 +87,10 @@ class StateFolder {
     [[nodiscard]] const Manifest& manifest() const noexcept;
     [[nodiscard]] const std::filesystem::path& folder() const noexcept;  ///< OUT/spillway.state
     [[nodiscard]] const std::filesystem::path& extents_folder() const noexcept;
-    [[nodiscard]] std::filesystem::path extents_file() const;  ///< .../extents.0
+    [[nodiscard]] std::filesystem::path extents_file() const;  ///< of the first drive
     /// Extents folders of all drives, by number.
     [[nodiscard]] std::vector<std::filesystem::path> extents_folders() const;
-    /// The extents of all drives, by number: .../extents.NUMBER
+    /// The extents of all drives, by number
     [[nodiscard]] std::vector<nvme::DirectFile> open_extents(nvme::OpenMode mode) const;
 
     /// Notes the newest commit in the extents folder's lock file, and checks it on open: extents
@@ -90,8 +100,10 @@ class StateFolder {
     void note_commit(std::uint64_t sequence);
     void check_commit(std::uint64_t sequence, std::string_view damage = {}) const;
 
+    class Impl;  ///< detail/state_folder_impl.h
+
   private:
-    class Impl;
+    friend class detail::LayoutChange;
     explicit StateFolder(std::unique_ptr<Impl> impl) noexcept;
     std::unique_ptr<Impl> impl_;
 };

@@ -11,6 +11,7 @@
 #include "nvme/huge_page_arena.h"
 #include "offload/commit_log.h"
 #include "offload/detail/drive_queues.h"
+#include "offload/detail/manifest_layout.h"
 #include "offload/detail/master_reader.h"
 #include "offload/detail/state_verifier.h"
 #include "offload/detail/tile_store.h"
@@ -21,10 +22,6 @@ namespace {
 
 constexpr std::size_t tiles_at_once = 32;
 
-Durability durability_of(const Manifest& manifest) {
-    return manifest.durability == "off" ? Durability::off : Durability::on;
-}
-
 }  // namespace
 
 class StateReader::Impl {
@@ -34,10 +31,8 @@ class StateReader::Impl {
           order_(folder_.manifest().tensors),
           queues_(folder_.extents_folders().size(), {.every_drive = {.backend = backend}}),
           commit_(newest_commit()),
-          store_(files(),
-                 detail::ExtentMap(order_.tiles(), durability_of(folder_.manifest()),
-                                   folder_.manifest().planes, folder_.manifest().region_tiles),
-                 order_, durability_of(folder_.manifest()), folder_.manifest().planes),
+          store_(files(), detail::extent_map_of(folder_.manifest()), order_,
+                 detail::durability_of(folder_.manifest()), folder_.manifest().planes),
           buffer_(detail::MasterReader::buffer_bytes(tiles_at_once)),
           masters_(
               store_, [](Plane, std::uint64_t) { return nullptr; }, cpu_optim::best_isa(),
@@ -63,11 +58,8 @@ class StateReader::Impl {
 
     CommitTable newest_commit() {
         CommitLog log(queues_.front(), folder_.folder(), folder_.manifest().run,
-                      {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size()),
-                       folder_.manifest().planes,
-                       detail::place_count(order_.tiles(), durability_of(folder_.manifest()),
-                                           folder_.manifest().region_tiles)},
-                      CommitLog::Start::open_read_only);
+                      detail::table_shape_of(folder_.manifest()), CommitLog::Start::open_read_only,
+                      folder_.manifest().generation);
         auto found = log.recover();
         if (!found)
             folder_.check_commit(0);

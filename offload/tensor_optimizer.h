@@ -74,7 +74,7 @@ struct TensorOptimizerOptions {
     std::filesystem::path nvme;
     std::vector<std::filesystem::path> more_nvme;  ///< further drives; state is divided over all
     /// A folder for commits (state, weights and counters: design section 9); empty: none can be
-    /// made.
+    /// made. A run in it that lies on other drives than `nvme` names moves to those (relocation.h).
     std::filesystem::path out;
     /// In which state is kept; lossy ones round stochastically, by a hash of this seed, the
     /// tensor's number, its element and its step. Both are part of the run.
@@ -106,7 +106,8 @@ struct TensorOptimizerStatistics {
     double stall_nvme_write_s = 0;
     std::vector<DriveStatistics> drives = {};  ///< by number; none without drives
     std::uint64_t moved_regions = 0;           ///< copies that went to another drive
-    double stall_gradient_s = 0;  ///< of the update, waiting for gradients (streamed steps)
+    std::uint64_t relocated_bytes = 0;  ///< that moved at the start, since the drives were others
+    double stall_gradient_s = 0;        ///< of the update, waiting for gradients (streamed steps)
 };
 
 /// An optimizer over tensors that stay in the client's memory, with its own state (moments,

@@ -83,6 +83,8 @@ void resolve_choices(TrainSettings& settings) {
         throw UsageError(fmt::format("--warmup {} is longer than the schedule of {} updates",
                                      settings.warmup, settings.schedule_steps));
     settings.seq = settings.sequence_tokens();
+    if (settings.nvme == no_nvme)
+        settings.nvme.clear();
     if (settings.threads == 0)
         settings.threads = static_cast<std::uint32_t>(std::min(usable_processors(), most_threads));
     settings.isa = cpu_optim::isa_name(cpu_optim::parse_isa(settings.isa));

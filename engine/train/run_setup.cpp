@@ -2,16 +2,21 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/train/run_setup.h"
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <functional>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "engine/cli/output_place.h"
 #include "engine/cli/usage_error.h"
+#include "engine/train/drive_choice.h"
 #include "engine/train/metrics_log.h"
 #include "engine/train/optimizer_choice.h"
 #include "engine/train/train_report.h"
@@ -42,6 +47,13 @@ std::optional<offload::StateFolder> open_former_run(const TrainSettings& setting
     return std::nullopt;
 }
 
+std::vector<std::string> folder_texts(const std::vector<fs::path>& folders) {
+    std::vector<std::string> texts;
+    for (const auto& folder : folders)
+        texts.push_back(folder.string());
+    return texts;
+}
+
 /// The --nvme folders of a run, "" if its extents lie in its own folder.
 std::string nvme_of(const offload::StateFolder& folder) {
     std::string all;
@@ -53,16 +65,66 @@ std::string nvme_of(const offload::StateFolder& folder) {
     return all;
 }
 
-void adopt_nvme(TrainSettings& settings, const offload::StateFolder& folder,
-                const GivenSettings& given, std::vector<std::string>& problems) {
+enum class StatePlace { stays, moves };
+
+/// Where the state is to be: on the drives that were given, else where it is.
+StatePlace adopt_nvme(TrainSettings& settings, const offload::StateFolder& folder,
+                      const GivenSettings& given, std::vector<std::string>& problems) {
     if (given("nvme") && !settings.nvme.empty()) {
         try {
-            folder.check_drives(nvme_folders(settings.nvme));
+            if (!folder.lies_on(nvme_folders(settings.nvme)))
+                return StatePlace::moves;
         } catch (const offload::FolderRefused& refused) {
             problems.push_back(fmt::format("--nvme {}: {}", settings.nvme, refused.what()));
         }
     }
     settings.nvme = nvme_of(folder);
+    return StatePlace::stays;
+}
+
+/// Says now and then how far a move is.
+std::function<void(std::uint64_t, std::uint64_t)> move_progress(Console& console) {
+    using namespace std::chrono_literals;
+    using Clock = std::chrono::steady_clock;
+    const bool terminal = console.human_stream() == HumanStream::terminal;
+    return [&console, terminal, shown_at = Clock::now()](std::uint64_t moved,
+                                                         std::uint64_t all) mutable {
+        if (Clock::now() - shown_at < (terminal ? Clock::duration(200ms) : Clock::duration(10s)))
+            return;
+        shown_at = Clock::now();
+        const auto text =
+            fmt::format("moving the state: {} of {}", human_bytes(moved), human_bytes(all));
+        if (terminal)
+            console.progress(text);
+        else
+            console.line(text);
+    };
+}
+
+/// Takes the run's state to the drives of the settings. False: it has no commit, so a new run can
+/// be made there.
+bool move_state(RunSetup& setup, offload::StateFolder& folder, const StopRequest& stop,
+                Console& console) {
+    const auto& settings = setup.run.settings;
+    setup.moved = offload::relocate(
+        folder, nvme_folders(settings.nvme),
+        {.io = {.every_drive = {.backend = io_backend_kind(settings)},
+                .drives = choose_drive_io(settings),
+                .on_overdue = [&console](const std::string& text) { console.warning(text); }},
+         .stop = [&stop] { return stop.requested(); },
+         .progress = move_progress(console)});
+    if (!setup.moved)
+        return false;
+    setup.run.settings.nvme = nvme_of(folder);
+    const auto& moved = *setup.moved;
+    console.clear_progress();
+    console.line(fmt::format(
+        "moved the state ({}) from {} to {} in {:.1f} s, {:.2f} GB/s", human_bytes(moved.bytes),
+        fmt::join(folder_texts(moved.from), ", "), fmt::join(folder_texts(moved.to), ", "),
+        moved.seconds, static_cast<double>(moved.bytes) * 1e-9 / std::max(moved.seconds, 1e-9)));
+    if (!moved.left.empty())
+        console.warning(moved.left + " (`spillway clean` lists and removes what dead runs left)");
+    return true;
 }
 
 /// The first of --nvme; "" without it.
@@ -163,12 +225,14 @@ offload::StateFolder create_folder_or_refuse(const RunSetup& setup,
 
 }  // namespace
 
-RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, Console& console) {
+RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const StopRequest& stop,
+                     Console& console) {
     auto folder = open_former_run(settings);
+    auto place = StatePlace::stays;
     std::vector<std::string> problems;
     if (folder) {
         problems = adopt_run_record(settings, folder->manifest().client_settings, given);
-        adopt_nvme(settings, *folder, given, problems);
+        place = adopt_nvme(settings, *folder, given, problems);
     }
     require_sound(settings, std::move(problems));
     resolve_choices(settings);
@@ -182,7 +246,7 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, Console
     }
     auto replay = open_replay(settings);
     auto run = fit_run(std::move(settings), available_memory(), console);
-    if (!folder)
+    if (!folder || place == StatePlace::moves)
         require_disk(run.plan, run.settings);
     for (const auto& line : train_plan_lines(run.plan, run.budgets))
         console.line(line);
@@ -191,12 +255,20 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, Console
                    .replay = std::move(replay),
                    .machine = {},
                    .bound = {},
-                   .folder = {}};
+                   .folder = {},
+                   .moved = {}};
     setup.machine = make_run_machine(setup.run.settings, setup.run.budgets);
     setup.overhead_bytes = resident_memory().now_bytes;
     if (setup.run.settings.probe == "on")
         setup.bound = find_bound(setup, console);
-    setup.folder = folder ? std::move(folder) : create_folder_or_refuse(setup, fingerprint);
+    if (folder && place == StatePlace::stays)
+        offload::finish_relocations(*folder);
+    else if (folder && !move_state(setup, *folder, stop, console))
+        folder.reset();
+    if (folder)
+        setup.folder.emplace(std::move(*folder));
+    else
+        setup.folder.emplace(create_folder_or_refuse(setup, fingerprint));
     return setup;
 }
 

@@ -14,6 +14,8 @@
 #include "engine/train/progress_replay.h"
 #include "engine/train/run_record.h"
 #include "engine/train/step_costs.h"
+#include "engine/train/stop_request.h"
+#include "offload/relocation.h"
 #include "offload/state_folder.h"
 
 namespace spillway::engine {
@@ -28,13 +30,15 @@ struct RunSetup {
     std::size_t overhead_bytes = 0;              ///< resident before any budget was touched
     std::optional<StepBound> bound;              ///< none: `--probe off`
     std::optional<offload::StateFolder> folder;  ///< there; the engine takes it
+    std::optional<offload::Relocation> moved;    ///< the state, to the drives of the settings
 };
 
 /// Checks all that the user asked for against the run's record and the machine, plans, measures
-/// what the bound needs, and opens or creates the run's folder, last of all. Tells the console the
-/// budgets and the plan. Throws UsageError (with all problems), offload::PlanRefused,
-/// offload::FolderRefused; nothing of a new run is on the disk then.
+/// what the bound needs, and opens, moves or creates the run's folder, last of all. Tells the
+/// console the budgets and the plan. Throws UsageError (with all problems), offload::PlanRefused,
+/// offload::FolderRefused; nothing of a new run is on the disk then. A move of the state ends with
+/// offload::RelocationStopped where a stop is asked for.
 [[nodiscard]] RunSetup prepare_run(TrainSettings settings, const GivenSettings& given,
-                                   Console& console);
+                                   const StopRequest& stop, Console& console);
 
 }  // namespace spillway::engine

@@ -281,7 +281,8 @@ std::vector<SettingField> placement_fields() {
                "free memory minus a margin"},
               &Settings::host_mem),
         text({"nvme", "DIR[,DIR...]",
-              "folders of the NVMe tier, one a drive; without it all must fit in memory"},
+              "folders of the NVMe tier, one a drive; without it all must fit in memory. A resume "
+              "moves the state to the folders given, or into --out for \"none\""},
              &Settings::nvme, check_nvme),
         number({"micro-batches", "N", "parts a step's sequences are cut into", Scope::placement,
                 "the fewest that fit"},

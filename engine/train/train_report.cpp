@@ -77,6 +77,23 @@ Json drives_json(const offload::OffloadStatistics& s) {
     return drives;
 }
 
+Json folders_json(const std::vector<std::filesystem::path>& folders) {
+    auto list = Json::array();
+    for (const auto& folder : folders)
+        list.push_back(folder.string());
+    return list;
+}
+
+/// The state's move to other drives; null if it stayed.
+Json moved_json(const std::optional<offload::Relocation>& moved) {
+    if (!moved)
+        return nullptr;
+    return {{"from", folders_json(moved->from)},
+            {"to", folders_json(moved->to)},
+            {"bytes", moved->bytes},
+            {"seconds", moved->seconds}};
+}
+
 /// With several drives each, so that a slow one is seen by its name.
 std::vector<std::string> drive_lines(const offload::OffloadStatistics& s) {
     std::vector<std::string> lines;
@@ -122,6 +139,7 @@ std::string train_report_json(const TrainResult& r) {
                       {"stall_s", stall_json(r.offload)},
                       {"bytes", bytes_json(r)},
                       {"drives", drives_json(r.offload)},
+                      {"moved", moved_json(r.moved)},
                       {"moved_regions", r.offload.moved_regions},
                       {"peak", peak_json(r.peak)},
                       {"bound_s", r.bound ? Json(r.bound->seconds) : Json(nullptr)},

@@ -13,6 +13,7 @@
 #include "engine/train/memory_plan.h"
 #include "engine/train/train_settings.h"
 #include "offload/offload_engine.h"
+#include "offload/relocation.h"
 
 namespace spillway::engine {
 
@@ -57,6 +58,8 @@ struct TrainResult {
     std::uint64_t updates = 0;
     std::optional<std::uint64_t> resumed_from_step;
     bool interrupted = false;
+    std::optional<offload::Relocation>
+        moved;  ///< the state, to other drives, before the first step
 
     PassTimes phases;                    ///< summed over steps
     offload::OffloadStatistics offload;  ///< of this process

@@ -161,7 +161,7 @@ CommitInterval parse_commit_interval(const std::string& text) {
 }
 
 std::vector<std::filesystem::path> nvme_folders(const std::string& nvme) {
-    if (nvme.empty())
+    if (nvme.empty() || nvme == no_nvme)
         return {};
     const auto folders = parse_list(nvme);
     return {folders.begin(), folders.end()};

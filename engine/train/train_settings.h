@@ -55,7 +55,9 @@ struct TrainSettings {
     std::string device = "cpu";
     std::uint64_t device_mem = 0;  ///< a cap below the device's size; 0: all of it
     std::uint64_t host_mem = 0;    ///< 0: free memory minus a margin
-    std::string nvme;  ///< folders of the NVMe tier, one a drive, by commas; "": no such tier
+    /// Folders of the NVMe tier, one a drive, by commas; "" or no_nvme: no such tier. In a resume
+    /// the state moves to the drives that are given; "" leaves it where it is.
+    std::string nvme;
     std::uint32_t micro_batches = 0;  ///< 0: the fewest that fit
     std::string recompute = "auto";   ///< auto, cheap-parts, full
     std::uint64_t chunk_size = 0;     ///< bytes of an fp32 plane of a chunk; 0: planned
@@ -78,6 +80,8 @@ struct TrainSettings {
     }
 };
 
+/// As a value of --nvme: no drive.
+inline constexpr const char* no_nvme = "none";
 /// Of --nvme, in its order; none without it.
 [[nodiscard]] std::vector<std::filesystem::path> nvme_folders(const std::string& nvme);
 

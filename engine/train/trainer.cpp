@@ -294,6 +294,7 @@ class Trainer::Impl {
                            .updates = engine_.update(),
                            .resumed_from_step = resumed_from_,
                            .interrupted = interrupted,
+                           .moved = setup_.moved,
                            .phases = phases_,
                            .offload = engine_.statistics(),
                            .device_work = setup_.machine.device->statistics(),

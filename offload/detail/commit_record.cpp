@@ -16,7 +16,8 @@ namespace {
 
 using Magic = std::array<char, 8>;
 constexpr Magic magic{'S', 'P', 'W', 'R', 'E', 'C', 'R', 'D'};
-constexpr std::uint32_t format_version = 1;
+constexpr std::uint32_t first_layout_version = 1;
+constexpr std::uint32_t later_layout_version = 2;  ///< has a generation
 constexpr std::size_t hash_offset = 8;
 constexpr std::size_t hashed_from = 16;
 constexpr std::size_t sector_bytes = 512;
@@ -36,7 +37,7 @@ void encode_record(const CommitRecord& record, std::span<std::byte> out) {
     ByteWriter writer(out.first(sector_bytes));
     writer.put(magic);
     writer.put(std::uint64_t{0});  // the hash, once the rest is there
-    writer.put(format_version);
+    writer.put(record.generation == 0 ? first_layout_version : later_layout_version);
     writer.put(record.table_slot);
     writer.put(static_cast<std::uint64_t>(record.dirty ? 1 : 0));
     writer.put(record.run);
@@ -45,6 +46,7 @@ void encode_record(const CommitRecord& record, std::span<std::byte> out) {
     writer.put(record.update);
     writer.put(record.table_bytes);
     writer.put(record.table_hash);
+    writer.put(record.generation);  // 0, as version 1 has it there
     const std::uint64_t hash = hash_of(out);
     std::memcpy(out.data() + hash_offset, &hash, sizeof hash);
 }
@@ -62,10 +64,12 @@ std::variant<CommitRecord, BlankRecord, DamagedRecord> decode_record(
     if (const auto stored = reader.get<std::uint64_t>(), found = hash_of(bytes); stored != found)
         return DamagedRecord{
             fmt::format("its checksum is {:016x}, needed is {:016x}", found, stored)};
-    if (const auto version = reader.get<std::uint32_t>(); version != format_version)
+    const auto version = reader.get<std::uint32_t>();
+    if (version != first_layout_version && version != later_layout_version)
         throw std::runtime_error(fmt::format(
-            "a commit record has format version {}; this Spillway reads {}: use the newer one",
-            version, format_version));
+            "a commit record has format version {}; this Spillway reads {} and {}: use the newer "
+            "one",
+            version, first_layout_version, later_layout_version));
     CommitRecord record;
     record.table_slot = reader.get<std::uint32_t>();
     record.dirty = reader.get<std::uint64_t>() != 0;
@@ -75,6 +79,7 @@ std::variant<CommitRecord, BlankRecord, DamagedRecord> decode_record(
     record.update = reader.get<std::uint64_t>();
     record.table_bytes = reader.get<std::uint64_t>();
     record.table_hash = reader.get<std::uint64_t>();
+    record.generation = version == first_layout_version ? 0 : reader.get<std::uint64_t>();
     return record;
 }
 

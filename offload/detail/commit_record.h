@@ -22,6 +22,7 @@ struct CommitRecord {
     bool dirty = false;
     std::uint64_t table_bytes = 0;
     std::uint64_t table_hash = 0;  ///< XXH3-64
+    std::uint64_t generation = 0;  ///< of the layout that the table is of; 0: format version 1
 };
 
 inline constexpr std::size_t record_bytes = 4096;

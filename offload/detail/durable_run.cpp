@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "offload/detail/manifest_layout.h"
+
 namespace spillway::offload::detail {
 namespace {
 
@@ -38,29 +40,17 @@ void check_same_run(const Manifest& manifest, const DurableRun::Request& request
 }
 
 std::vector<std::filesystem::path> all_folders(const DurableRun::Request& request) {
+    if (request.nvme.empty())
+        return {};
     std::vector<std::filesystem::path> all{request.nvme};
     all.insert(all.end(), request.more_nvme.begin(), request.more_nvme.end());
     return all;
 }
 
-StateFolder open_or_create(const DurableRun::Request& request) {
-    if (StateFolder::holds_run(request.out)) {
-        auto folder = StateFolder::open(request.out, LockMode::exclusive);
-        check_same_run(folder.manifest(), request);
-        if (!request.nvme.empty())
-            folder.check_drives(all_folders(request));
-        return folder;
-    }
-    return StateFolder::create(request.out, request.nvme, request.tensors, "on",
-                               request.client_settings, request.stored, request.more_nvme);
-}
-
 }  // namespace
 
 DurableRun::DurableRun(const DriveQueues& queues, Request request)
-    : queues_(queues),
-      request_(std::move(request)),
-      tiles_(ElementOrder(request_.tensors).tiles()) {
+    : queues_(queues), request_(std::move(request)) {
     open();
     if (recovered_ || !std::filesystem::exists(folder_->extents_file()))
         return;
@@ -70,22 +60,45 @@ DurableRun::DurableRun(const DriveQueues& queues, Request request)
     open();
 }
 
+/// None: there is none, or none that could be moved to where it is to be, since it has no commit.
+std::optional<StateFolder> DurableRun::open_former() {
+    if (!StateFolder::holds_run(request_.out))
+        return std::nullopt;
+    auto folder = StateFolder::open(request_.out, LockMode::exclusive);
+    check_same_run(folder.manifest(), request_);
+    const auto drives = all_folders(request_);
+    if (folder.lies_on(drives)) {
+        finish_relocations(folder);
+        return folder;
+    }
+    relocation_ = relocate(folder, drives, request_.relocation);
+    if (!relocation_)
+        return std::nullopt;
+    return folder;
+}
+
+StateFolder DurableRun::open_or_create() {
+    if (auto folder = open_former())
+        return std::move(*folder);
+    if (StateFolder::holds_run(request_.out))
+        StateFolder::start_over(request_.out, request_.nvme, request_.more_nvme);
+    return StateFolder::create(request_.out, request_.nvme, request_.tensors, "on",
+                               request_.client_settings, request_.stored, request_.more_nvme);
+}
+
 void DurableRun::open() {
-    folder_.emplace(open_or_create(request_));
-    const CommitTableShape shape{
-        tiles_, static_cast<std::uint32_t>(request_.tensors.size()), request_.stored,
-        place_count(tiles_, Durability::on, folder_->manifest().region_tiles)};
-    log_.emplace(queues_.front(), folder_->folder(), folder_->manifest().run, shape,
-                 CommitLog::start_for(folder_->folder()));
+    folder_.emplace(open_or_create());
+    log_.emplace(queues_.front(), folder_->folder(), folder_->manifest().run,
+                 table_shape_of(folder_->manifest()), CommitLog::start_for(folder_->folder()),
+                 folder_->manifest().generation);
     recovered_ = log_->recover();
     folder_->check_commit(recovered_ ? recovered_->table.sequence : 0,
                           recovered_ ? std::string_view(recovered_->warning) : "");
 }
 
 OpenDrives DurableRun::open_extents() const {
-    return open_drives(
-        queues_, folder_->open_extents(nvme::OpenMode::create_or_open),
-        ExtentMap(tiles_, Durability::on, request_.stored, folder_->manifest().region_tiles));
+    return open_drives(queues_, folder_->open_extents(nvme::OpenMode::create_or_open),
+                       extent_map_of(folder_->manifest()));
 }
 
 }  // namespace spillway::offload::detail

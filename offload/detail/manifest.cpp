@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;  // keeps the order in which a person reads
 
 constexpr std::uint64_t one_drive_version = 1;
 constexpr std::uint64_t several_drives_version = 2;  ///< has more_extents and region_tiles
+constexpr std::uint64_t moved_version = 3;           ///< and first_file and former_extents
 
 [[noreturn]] void refuse(const std::string& what) {
     throw FolderRefused(what);
@@ -155,48 +156,85 @@ std::filesystem::path parse_extents(const std::string& text, const RunId& run,
     return path;
 }
 
-void parse_more_extents(const Fields& fields, Manifest& manifest,
-                        const std::filesystem::path& state_folder) {
+std::vector<std::filesystem::path> parse_folders(const Fields& fields, const char* key,
+                                                 const RunId& run,
+                                                 const std::filesystem::path& state_folder) {
     constexpr std::size_t most_drives = 1024;
-    manifest.region_tiles = fields.number("region_tiles", std::uint64_t{1} << 20);
-    const auto& list = fields.at("more_extents");
-    if (!list.is_array() || list.empty() || list.size() >= most_drives ||
-        manifest.region_tiles == 0)
-        fields.wrong("more_extents", "a list of folders, with region_tiles of at least 1");
+    const auto& list = fields.at(key);
+    if (!list.is_array() || list.size() >= most_drives)
+        fields.wrong(key, "a list of folders");
+    std::vector<std::filesystem::path> folders;
     for (const auto& folder : list) {
         if (!folder.is_string())
-            fields.wrong("more_extents", "a list of folders");
-        manifest.more_extents.push_back(
-            parse_extents(folder.get<std::string>(), manifest.run, state_folder));
+            fields.wrong(key, "a list of folders");
+        folders.push_back(parse_extents(folder.get<std::string>(), run, state_folder));
     }
+    return folders;
+}
+
+void parse_several_drives(const Fields& fields, Manifest& manifest,
+                          const std::filesystem::path& state_folder) {
+    manifest.region_tiles = fields.number("region_tiles", std::uint64_t{1} << 20);
+    manifest.more_extents = parse_folders(fields, "more_extents", manifest.run, state_folder);
+    if (manifest.more_extents.empty() != (manifest.region_tiles == 0))
+        fields.wrong("region_tiles", "0 with one drive, and at least 1 with several");
+}
+
+void parse_move(const Fields& fields, Manifest& manifest,
+                const std::filesystem::path& state_folder) {
+    constexpr std::uint64_t most_files = std::uint64_t{1} << 40;
+    manifest.first_file = fields.number("first_file", most_files);
+    manifest.former_extents = parse_folders(fields, "former_extents", manifest.run, state_folder);
+}
+
+/// Throws unless it is one that this program reads.
+std::uint64_t version_of(const Json& json) {
+    if (!json.is_object())
+        refuse("the manifest is not a JSON object");
+    if (!json.contains("format_version"))
+        refuse("the manifest lacks the field 'format_version'");
+    const auto& version = json["format_version"];
+    if (version != one_drive_version && version != several_drives_version &&
+        version != moved_version)
+        refuse(
+            fmt::format("its format version is {}; this Spillway reads {} to {}: use the "
+                        "Spillway that wrote it",
+                        version.dump(), one_drive_version, moved_version));
+    return version.get<std::uint64_t>();
+}
+
+Fields fields_of(const Json& json, std::uint64_t version) {
+    if (version == one_drive_version)
+        return {json,
+                "the manifest",
+                {"format_version", "run", "generation", "durability", "extents", "planes",
+                 "tensors", "settings"}};
+    if (version == several_drives_version)
+        return {json,
+                "the manifest",
+                {"format_version", "run", "generation", "durability", "extents", "more_extents",
+                 "region_tiles", "planes", "tensors", "settings"}};
+    return {json,
+            "the manifest",
+            {"format_version", "run", "generation", "durability", "extents", "more_extents",
+             "region_tiles", "first_file", "former_extents", "planes", "tensors", "settings"}};
 }
 
 Manifest parse_fields(const Json& json, const std::filesystem::path& state_folder) {
-    const bool several = json.is_object() && json.contains("format_version") &&
-                         json["format_version"] == several_drives_version;
-    if (json.is_object() && json.contains("format_version") && !several &&
-        json["format_version"] != one_drive_version)
-        refuse(fmt::format(
-            "its format version is {}; this Spillway reads {} and {}: use the Spillway that wrote "
-            "it",
-            json["format_version"].dump(), one_drive_version, several_drives_version));
-    const Fields fields =
-        several ? Fields(json, "the manifest",
-                         {"format_version", "run", "generation", "durability", "extents",
-                          "more_extents", "region_tiles", "planes", "tensors", "settings"})
-                : Fields(json, "the manifest",
-                         {"format_version", "run", "generation", "durability", "extents", "planes",
-                          "tensors", "settings"});
-    static_cast<void>(fields.at("format_version"));
+    const auto version = version_of(json);
+    const auto fields = fields_of(json, version);
     Manifest manifest;
     manifest.run = parse_run(fields.text("run"));
-    manifest.generation = fields.number("generation");
+    manifest.generation =
+        version == moved_version ? fields.number("generation") : fields.number("generation", 0);
     manifest.durability = fields.text("durability");
     if (manifest.durability != "on" && manifest.durability != "off")
         fields.wrong("durability", "\"on\" or \"off\"");
     manifest.extents_folder = parse_extents(fields.text("extents"), manifest.run, state_folder);
-    if (several)
-        parse_more_extents(fields, manifest, state_folder);
+    if (version != one_drive_version)
+        parse_several_drives(fields, manifest, state_folder);
+    if (version == moved_version)
+        parse_move(fields, manifest, state_folder);
     manifest.planes = parse_planes(fields);
     manifest.tensors = parse_tensors(fields.at("tensors"));
     if (!fields.at("settings").is_object())
@@ -216,21 +254,34 @@ Json parse_settings(std::string_view settings) {
 }  // namespace
 
 std::string manifest_text(const Manifest& manifest, const std::filesystem::path& state_folder) {
-    const bool inside = manifest.extents_folder == state_folder / inner_extents_name;
-    const bool several = !manifest.more_extents.empty();
-    Json json{{"format_version", several ? several_drives_version : one_drive_version},
+    const auto text_of = [&](const std::filesystem::path& folder) {
+        return folder == state_folder / inner_extents_name ? std::string(inner_extents_name)
+                                                           : folder.string();
+    };
+    const auto list_of = [&](const std::vector<std::filesystem::path>& folders) {
+        auto list = Json::array();
+        for (const auto& folder : folders)
+            list.push_back(text_of(folder));
+        return list;
+    };
+    const auto version = manifest.generation > 0         ? moved_version
+                         : manifest.more_extents.empty() ? one_drive_version
+                                                         : several_drives_version;
+    Json json{{"format_version", version},
               {"run", manifest.run.text()},
               {"generation", manifest.generation},
               {"durability", manifest.durability},
-              {"extents", inside ? inner_extents_name : manifest.extents_folder.string()},
+              {"extents", text_of(manifest.extents_folder)},
               {"planes", plane_names(manifest.planes)},
               {"tensors", Json::array()},
               {"settings", parse_settings(manifest.client_settings)}};
-    if (several) {
+    if (version != one_drive_version) {
         json["region_tiles"] = manifest.region_tiles;
-        json["more_extents"] = Json::array();
-        for (const auto& folder : manifest.more_extents)
-            json["more_extents"].push_back(folder.string());
+        json["more_extents"] = list_of(manifest.more_extents);
+    }
+    if (version == moved_version) {
+        json["first_file"] = manifest.first_file;
+        json["former_extents"] = list_of(manifest.former_extents);
     }
     for (const auto& tensor : manifest.tensors)
         json["tensors"].push_back(tensor_json(tensor));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -29,10 +30,11 @@ constexpr std::array<const char*, 7> state_names{
     "record.0",    "record.1",           "table.0", "table.1", manifest_draft_name,
     manifest_name, FolderLock::file_name};
 
+constexpr std::string_view extents_prefix = "extents.";
+
 bool is_extents_file(const std::string& name) {
-    constexpr std::string_view prefix = "extents.";
-    return name.starts_with(prefix) && name.size() > prefix.size() &&
-           name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
+    return name.starts_with(extents_prefix) && name.size() > extents_prefix.size() &&
+           name.find_first_not_of("0123456789", extents_prefix.size()) == std::string::npos;
 }
 
 std::vector<fs::path> own_files(const fs::path& folder) {
@@ -73,6 +75,28 @@ bool holds_extents(const fs::path& folder) {
     });
 }
 
+std::vector<fs::path> extents_files(const fs::path& folder) {
+    auto files = own_files(folder);
+    std::erase_if(files,
+                  [](const fs::path& file) { return !is_extents_file(file.filename().string()); });
+    return files;
+}
+
+std::uint64_t next_extents_number(const fs::path& folder) {
+    std::uint64_t next = 0;
+    if (!is_plain_folder(folder))
+        return next;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+        const auto name = entry.path().filename().string();
+        if (!is_extents_file(name))
+            continue;
+        std::uint32_t number = 0;  // none is ever larger
+        std::from_chars(name.data() + extents_prefix.size(), name.data() + name.size(), number);
+        next = std::max(next, std::uint64_t{number} + 1);
+    }
+    return next;
+}
+
 bool never_committed(const fs::path& state_folder) {
     constexpr std::size_t record_limit_bytes = 65536;
     for (const char* name : record_names) {
@@ -89,9 +113,8 @@ bool never_committed(const fs::path& state_folder) {
 void remove_extents_folder(const fs::path& folder) {
     if (!is_plain_folder(folder))
         return;
-    for (const auto& file : own_files(folder))
-        if (is_extents_file(file.filename().string()))
-            fs::remove(file);
+    for (const auto& file : extents_files(folder))
+        fs::remove(file);
     remove_if_regular(folder / FolderLock::file_name);
     remove_empty(folder);
 }
@@ -105,16 +128,20 @@ void remove_state_folder(const fs::path& folder) {
     remove_empty(folder);
 }
 
+std::uint64_t allocated_bytes(const fs::path& file) {
+    constexpr std::uint64_t block_bytes = 512;  // of st_blocks, whatever the file system's own are
+    struct stat status = {};
+    return ::lstat(file.c_str(), &status) == 0
+               ? static_cast<std::uint64_t>(status.st_blocks) * block_bytes
+               : 0;
+}
+
 std::uint64_t own_bytes(const fs::path& folder) {
     if (!is_plain_folder(folder))
         return 0;
-    constexpr std::uint64_t block_bytes = 512;  // of st_blocks, whatever the file system's own are
     std::uint64_t bytes = own_bytes(folder / inner_extents_name);
-    for (const auto& file : own_files(folder)) {
-        struct stat status = {};
-        if (::lstat(file.c_str(), &status) == 0)
-            bytes += static_cast<std::uint64_t>(status.st_blocks) * block_bytes;
-    }
+    for (const auto& file : own_files(folder))
+        bytes += allocated_bytes(file);
     return bytes;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <vector>
 
 /// What of a folder's content is Spillway's. Everything else is foreign and never touched.
 namespace spillway::offload::detail {
@@ -19,11 +20,18 @@ namespace spillway::offload::detail {
 void remove_extents_folder(const std::filesystem::path& folder);
 void remove_state_folder(const std::filesystem::path& folder);
 
+/// Bytes allocated to a file; 0 if there is none.
+[[nodiscard]] std::uint64_t allocated_bytes(const std::filesystem::path& file);
+
 /// What removing would free: bytes allocated to the regular files of ours, also in inner extents.
 [[nodiscard]] std::uint64_t own_bytes(const std::filesystem::path& folder);
 
-/// Whether an extents folder holds extents of any drive.
+/// The extents of any drive and layout in an extents folder: regular files alone.
+[[nodiscard]] std::vector<std::filesystem::path> extents_files(const std::filesystem::path& folder);
+/// Whether there is anything of such a name.
 [[nodiscard]] bool holds_extents(const std::filesystem::path& folder);
+/// The least number that no extents there have; 0 if there is no such folder.
+[[nodiscard]] std::uint64_t next_extents_number(const std::filesystem::path& folder);
 
 /// A folder itself; false for anything else, a symbolic link to one included.
 [[nodiscard]] bool is_plain_folder(const std::filesystem::path& path);

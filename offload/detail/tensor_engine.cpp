@@ -197,9 +197,13 @@ DriveRatesSeen TensorEngine::drive_rates() const {
 }
 
 void TensorEngine::open_durable_store() {
-    run_.emplace(queues_, DurableRun::Request{options_.out, options_.nvme, options_.more_nvme,
-                                              tensor_specs(parameters_), plan_.stored,
-                                              options_.client_settings});
+    run_.emplace(queues_, DurableRun::Request{options_.out,
+                                              options_.nvme,
+                                              options_.more_nvme,
+                                              tensor_specs(parameters_),
+                                              plan_.stored,
+                                              options_.client_settings,
+                                              {.io = options_.io}});
     must_recover_ = run_->recovered().has_value();
     auto [files, map] = run_->open_extents();
     store_.emplace(std::move(files), std::move(map), order_, Durability::on, plan_.stored,
@@ -261,6 +265,8 @@ TensorOptimizerStatistics TensorEngine::statistics() const {
     if (!options_.nvme.empty())
         all.drives = drive_statistics(queues_, folders(), store_->copies_on_drives());
     all.moved_regions = store_->moved_regions();
+    if (run_ && run_->relocation())
+        all.relocated_bytes = run_->relocation()->bytes;
     all.host_bytes = ledger_.total_bytes();
     for (std::uint64_t chunk = 0; chunk < plan_.update.chunks; ++chunk) {
         const auto tiles = plan_.update.chunk_range(chunk, order_.tiles()).size();

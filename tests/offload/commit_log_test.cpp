@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 class LogFolder {
   public:
-    [[nodiscard]] CommitLog log(Start start) {
-        return {*queue_, folder_.path(), sample_run(), sample_shape, start};
+    [[nodiscard]] CommitLog log(Start start, std::uint64_t generation = 0) {
+        return {*queue_, folder_.path(), sample_run(), sample_shape, start, generation};
     }
     [[nodiscard]] fs::path file(const std::string& name) const { return folder_.path() / name; }
     [[nodiscard]] const fs::path& path() const { return folder_.path(); }
@@ -242,6 +242,47 @@ TEST_CASE("a dirty commit is recovered as dirty until the next one", "[commit_lo
     recovered = folder.log(Start::open_existing).recover();
     REQUIRE(recovered);
     CHECK(recovered->condition == Condition::dirty);
+}
+
+TEST_CASE("a commit counts in its own layout alone, and that is no damage", "[commit_log]") {
+    LogFolder folder;
+    folder.commit_up_to(3);
+    auto log = folder.log(Start::open_existing);
+    CHECK_THROWS_AS(log.next_layout(sample_shape), std::logic_error);
+    REQUIRE(log.recover());
+    log.next_layout(sample_shape).commit(sample_table(4));
+    // Not published: the old layout goes on as if nothing had been.
+    auto old = folder.log(Start::open_existing).recover();
+    REQUIRE(old);
+    CHECK(old->table.sequence == 3);
+    CHECK(old->warning.empty());
+    // Published: the new one.
+    auto next = folder.log(Start::open_existing, 1);
+    const auto moved = next.recover();
+    REQUIRE(moved);
+    CHECK(same(moved->table, sample_table(4)));
+    CHECK(moved->warning.empty());
+    next.commit(sample_table(5));
+    next.commit(sample_table(6));
+    CHECK(folder.log(Start::open_read_only, 1).recover()->table.sequence == 6);
+    CHECK_THROWS_WITH(folder.log(Start::open_read_only).recover(),
+                      Catch::Contains("layout 1, the manifest is of layout 0"));
+}
+
+TEST_CASE("the next layout's tables may be larger", "[commit_log]") {
+    LogFolder folder;
+    folder.commit_up_to(2);
+    auto log = folder.log(Start::open_existing);
+    REQUIRE(log.recover());
+    auto shape = sample_shape;
+    shape.places = 5000;
+    auto table = sample_table(3);
+    table.places.resize(shape.places, 77);
+    log.next_layout(shape).commit(table);
+    CHECK(folder.recovered_sequence() == 2);
+    const auto queue = real_queue();
+    CommitLog next(*queue, folder.path(), sample_run(), shape, Start::open_existing, 1);
+    CHECK(next.recover()->table.places == table.places);
 }
 
 TEST_CASE("a log open for reading refuses to write", "[commit_log]") {

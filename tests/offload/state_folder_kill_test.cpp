@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
-#include <algorithm>
-#include <csignal>
-#include <optional>
-
 #include <catch2/catch.hpp>
-#include <sys/ptrace.h>
 #include <sys/syscall.h>
-#include <sys/user.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "tests/offload/kill_at_call.h"
 #include "tests/offload/sample_folders.h"
 #include "tests/support/skip.h"
 
@@ -21,66 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Runs `action` in a child under ptrace and kills it before its system call number `kill_at`. The
-/// system calls that were carried out; nothing if this machine forbids ptrace.
-std::optional<std::vector<long>> kill_before_call(std::size_t kill_at,
-                                                  const std::function<void()>& action) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-        if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0)
-            ::_exit(1);
-        ::raise(SIGSTOP);
-        action();
-        ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    if (!WIFSTOPPED(status))
-        return std::nullopt;
-    ::ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
-    std::vector<long> calls;
-    while (true) {
-        ::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);  // to the entry of a call
-        ::waitpid(child, &status, 0);
-        if (WIFEXITED(status) || WIFSIGNALED(status))
-            return calls;
-        if (calls.size() == kill_at) {
-            ::kill(child, SIGKILL);
-            ::waitpid(child, &status, 0);
-            return calls;
-        }
-        user_regs_struct registers{};
-        ::ptrace(PTRACE_GETREGS, child, nullptr, &registers);
-        calls.push_back(static_cast<long>(registers.orig_rax));
-        ::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);  // to its end
-        ::waitpid(child, &status, 0);
-        if (WIFEXITED(status) || WIFSIGNALED(status))
-            return calls;
-    }
-}
-
-constexpr std::size_t never = ~std::size_t{0};
-
-bool is_one_of(long call, std::initializer_list<long> calls) {
-    return std::find(calls.begin(), calls.end(), call) != calls.end();
-}
-
-/// Only calls that change a disk matter: a kill before any other leaves what a kill before the next
-/// such call does.
-bool changes_disk(long call) {
-    return is_one_of(
-        call, {SYS_mkdir, SYS_mkdirat, SYS_openat, SYS_open, SYS_pwrite64, SYS_write, SYS_ftruncate,
-               SYS_fsync, SYS_fdatasync, SYS_rename, SYS_renameat, SYS_renameat2, SYS_unlink,
-               SYS_unlinkat, SYS_rmdir, SYS_flock, SYS_exit_group});
-}
-
 bool nothing_left(const Places& places) {
     const auto extents = places.nvme / "spillway.extents";
     return (!fs::exists(places.out) || fs::is_empty(places.out)) &&
            (!fs::exists(extents) || fs::is_empty(extents));
 }
-
-const char* const no_ptrace = "ptrace is not allowed here";
 
 }  // namespace
 
@@ -90,19 +28,17 @@ TEST_CASE("a run killed at any point of its creation is opened or reclaimed",
         return [&places] { static_cast<void>(places.create(places.out)); };
     };
     const Places probe;
-    const auto calls = kill_before_call(never, action(probe));
+    const auto calls = kill_before_call(never_killed, changes_disk, action(probe));
     if (!calls)
         return skip(no_ptrace);
     REQUIRE(StateFolder::holds_run(probe.out));
     std::size_t unfinished = 0;
     std::size_t finished = 0;
     for (std::size_t point = 0; point < calls->size(); ++point) {
-        if (!changes_disk((*calls)[point]))
-            continue;
         CAPTURE(point);
         const Places places;
         const bool cleaned_by_hand = point % 2 == 1;
-        REQUIRE(kill_before_call(point, action(places)));
+        REQUIRE(kill_before_call(point, changes_disk, action(places)));
         if (StateFolder::holds_run(places.out)) {
             ++finished;
             CHECK_NOTHROW(StateFolder::open(places.out, LockMode::exclusive));
@@ -129,13 +65,11 @@ TEST_CASE("starting over that is killed at any point is finished by starting ove
     };
     const Places probe;
     static_cast<void>(probe.create(probe.out));
-    const auto calls = kill_before_call(never, action(probe));
+    const auto calls = kill_before_call(never_killed, changes_disk, action(probe));
     if (!calls)
         return skip(no_ptrace);
     REQUIRE(nothing_left(probe));
     for (std::size_t point = 0; point < calls->size(); ++point) {
-        if (!changes_disk((*calls)[point]))
-            continue;
         CAPTURE(point);
         const Places places;
         {
@@ -143,7 +77,7 @@ TEST_CASE("starting over that is killed at any point is finished by starting ove
             set_file_text(folder.extents_file(), "data");
             set_file_text(folder.folder() / "table.0", "data");
         }
-        REQUIRE(kill_before_call(point, action(places)));
+        REQUIRE(kill_before_call(point, changes_disk, action(places)));
         CHECK_NOTHROW(StateFolder::start_over(places.out, places.nvme));
         CHECK(nothing_left(places));
     }
@@ -152,17 +86,20 @@ TEST_CASE("starting over that is killed at any point is finished by starting ove
 TEST_CASE("the manifest is flushed, renamed and its folder flushed, in this order",
           "[state_folder][crash]") {
     const Places places;
-    const auto calls =
-        kill_before_call(never, [&] { static_cast<void>(places.create(places.out)); });
+    const auto calls = kill_before_call(
+        never_killed,
+        [](long call) {
+            return is_one_of(call, {SYS_mkdir, SYS_mkdirat, SYS_pwrite64, SYS_fsync, SYS_rename,
+                                    SYS_renameat, SYS_renameat2});
+        },
+        [&] { static_cast<void>(places.create(places.out)); });
     if (!calls)
         return skip(no_ptrace);
     std::vector<long> order;
     for (const long call : *calls)
-        if (is_one_of(call, {SYS_mkdir, SYS_mkdirat, SYS_pwrite64, SYS_fsync, SYS_rename,
-                             SYS_renameat, SYS_renameat2}))
-            order.push_back(is_one_of(call, {SYS_renameat, SYS_renameat2}) ? SYS_rename
-                            : call == SYS_mkdirat                          ? SYS_mkdir
-                                                                           : call);
+        order.push_back(is_one_of(call, {SYS_renameat, SYS_renameat2}) ? SYS_rename
+                        : call == SYS_mkdirat                          ? SYS_mkdir
+                                                                       : call);
     CHECK(order == std::vector<long>{SYS_mkdir, SYS_fsync,     // OUT
                                      SYS_mkdir, SYS_fsync,     // spillway.state
                                      SYS_pwrite64, SYS_fsync,  // lock

@@ -2,6 +2,9 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/cli/verbs/train.h"
 
+#include <optional>
+#include <string>
+
 #include <fmt/format.h>
 
 #include "engine/cli/option_set.h"
@@ -10,6 +13,7 @@
 #include "engine/train/stop_request.h"
 #include "engine/train/train_report.h"
 #include "engine/train/trainer.h"
+#include "offload/errors.h"
 
 namespace spillway::engine {
 
@@ -22,8 +26,15 @@ int run_train(std::span<const std::string> arguments, Console& console) {
         return as_int(ExitCode::done);
     }
     const StopRequest stop;
-    auto setup = prepare_run(
-        settings, [&](std::string_view name) { return options.given(name); }, console);
+    std::optional<RunSetup> prepared;
+    try {
+        prepared.emplace(prepare_run(
+            settings, [&](std::string_view name) { return options.given(name); }, stop, console));
+    } catch (const offload::RelocationStopped& stopped) {
+        console.line(std::string(stopped.what()) + "; go on with --resume");
+        return as_int(ExitCode::interrupted);
+    }
+    auto& setup = *prepared;
     Trainer trainer(setup, console);
     const auto result = trainer.run(stop);
     for (const auto& line : train_report_lines(result))

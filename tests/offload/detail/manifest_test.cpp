@@ -25,9 +25,12 @@ TEST_CASE("a manifest that is not understood is refused, naming what is wrong", 
         set_file_text(path, changed);
         return refusal_of_open(places.out);
     };
-    CHECK(with("\"generation\": 0", "\"generation\": 7").empty());
+    CHECK_THAT(with("\"generation\": 0", "\"generation\": 7"),
+               Catch::Contains("'generation' is 7, needed is a whole number from 0 to 0"));
+    CHECK_THAT(with("\"format_version\": 1", "\"format_version\": 4"),
+               Catch::Contains("version is 4") && Catch::Contains("reads 1 to 3"));
     CHECK_THAT(with("\"format_version\": 1", "\"format_version\": 3"),
-               Catch::Contains("version is 3") && Catch::Contains("reads 1"));
+               Catch::Contains("lacks the field 'region_tiles'"));
     CHECK_THAT(with("\"format_version\": 1", "\"format_version\": \"1\""),
                Catch::Contains("version is \"1\""));
     CHECK_THAT(with("\"format_version\": 1,", ""),
@@ -50,6 +53,50 @@ TEST_CASE("a manifest that is not understood is refused, naming what is wrong", 
     CHECK_THAT(with("spillway.extents/", "elsewhere/"), Catch::Contains("'extents'"));
     CHECK_THAT(with("\"extents\": \"/", "\"extents\": \"/x/../"), Catch::Contains("'extents'"));
     CHECK_THAT(with("\"extents\": \"/", "\"extents\": \"../"), Catch::Contains("'extents'"));
+}
+
+TEST_CASE("a manifest of each format is read as it was written", "[manifest]") {
+    const std::filesystem::path state = "/out/spillway.state";
+    Manifest manifest{.run = RunId::random(),
+                      .tensors = sample_tensors(),
+                      .planes = training_planes,
+                      .extents_folder = state / "extents",
+                      .more_extents = {},
+                      .durability = "on",
+                      .client_settings = "{}"};
+    const auto place = [&](const char* drive) {
+        return std::filesystem::path(drive) / "spillway.extents" / manifest.run.text();
+    };
+    const auto check = [&](const std::string& version) {
+        const auto text = detail::manifest_text(manifest, state);
+        CHECK_THAT(text, Catch::Contains("\"format_version\": " + version + ","));
+        const auto read = detail::parse_manifest(text, state);
+        CHECK(read.all_extents() == manifest.all_extents());
+        CHECK(read.region_tiles == manifest.region_tiles);
+        CHECK(read.generation == manifest.generation);
+        CHECK(read.first_file == manifest.first_file);
+        CHECK(read.former_extents == manifest.former_extents);
+        CHECK(detail::manifest_text(read, state) == text);
+    };
+    check("1");
+    manifest.extents_folder = place("/a");
+    check("1");
+    manifest.more_extents = {place("/b")};
+    manifest.region_tiles = 4;
+    check("2");
+    manifest.generation = 2;
+    manifest.first_file = 3;
+    manifest.former_extents = {state / "extents", place("/c")};
+    check("3");
+    CHECK(manifest.extents_file(1) == place("/b") / "extents.4");
+    manifest.more_extents.clear();
+    CHECK_THROWS_WITH(detail::parse_manifest(detail::manifest_text(manifest, state), state),
+                      Catch::Contains("'region_tiles' is 4"));
+    manifest.region_tiles = 0;
+    check("3");
+    manifest.former_extents = {"/home/somebody"};
+    CHECK_THROWS_AS(detail::parse_manifest(detail::manifest_text(manifest, state), state),
+                    FolderRefused);
 }
 
 TEST_CASE("every truncation of a manifest is refused", "[manifest]") {
