@@ -27,8 +27,9 @@ True
 - **CuPy** and other device arrays: copy gradients to the CPU first (`cupy.asnumpy`). This version has no CUDA device.
 
 With `out=` a folder, `commit()` makes parameters, state and counters durable together, and `recover()` loads the
-newest commit. Errors: `Refused` for a plan or folder that cannot be, `IntegrityError` and OSError when the drive
-fails, `NonfiniteGradient` where asked for, ValueError and TypeError for arguments.
+newest commit; with other `nvme=` folders than last time the state moves there first. Errors: `Refused` for a plan or
+folder that cannot be, `IntegrityError` and OSError when the drive fails, `NonfiniteGradient` where asked for, ValueError
+and TypeError for arguments.
 """
 import re as _re
 
