@@ -68,8 +68,10 @@ void declare(OptionSet& options, Given& given) {
 /// Enough for all planes, staging and what is rounded up.
 std::uint64_t ample_host_bytes(const TrainSettings& settings, std::uint64_t elements) {
     constexpr std::uint64_t most = std::uint64_t{1} << 44;
-    return std::min(elements, most) * rest_bytes_per_parameter(settings) +
-           (std::uint64_t{96} << 20);
+    constexpr std::uint64_t passing_bytes = std::uint64_t{96} << 20;
+    return passing_bytes +
+           static_cast<std::uint64_t>(static_cast<double>(std::min(elements, most)) *
+                                      rest_bytes_per_parameter(settings));
 }
 
 StepBenchOptions options_of(const Given& given, const OptionSet& flags) {
