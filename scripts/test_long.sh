@@ -21,6 +21,9 @@ echo "== the storage engine: ten minutes of random faults, then beside other pro
 (cd build/long && ../release/nvme_soak --seconds "${SPILLWAY_SOAK_SECONDS:-600}")
 bench/storage_acceptance.py --dir build/long
 
+echo "== what lossy state costs in loss: 1,000 steps of the quickstart's model, three seeds"
+bench/state_quality.py --dir build/long
+
 echo "== speed"
 for model in 6x384x6 12x768x12; do
     bench/train_speed.py torch --model "$model"
