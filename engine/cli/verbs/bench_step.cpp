@@ -40,7 +40,8 @@ void declare(OptionSet& options, Given& given) {
     auto& settings = given.settings;
     options.add_choice({"optimizer", "", "whose step is measured", ""}, optimizer_names(),
                        settings.optimizer);
-    options.add_choice({"state", "", "format of the moments", ""}, {"fp32"}, settings.state);
+    options.add_choice({"state", "", "format of the moments", ""}, {"fp32", "bf16", "int8"},
+                       settings.state);
     options.add({"elements", "N", "parameters", ""}, given.elements);
     options.add_bytes({"host-mem", "BYTES", "memory for state, residues and staging",
                        "256MiB with --nvme, else what they need"},
@@ -78,6 +79,7 @@ StepBenchOptions options_of(const Given& given, const OptionSet& flags) {
     const auto& settings = given.settings;
     BenchProblems problems;
     StepBenchOptions options{
+        .state = cpu_optim::parse_state_format(settings.state),
         .elements = given.elements,
         .host_bytes = given.host_bytes,
         .durability = settings.durable == "on" ? offload::Durability::on : offload::Durability::off,
@@ -97,7 +99,7 @@ StepBenchOptions options_of(const Given& given, const OptionSet& flags) {
                                                   : host_bytes_beside_a_drive;
     problems.collect("momentum", [&] {
         options.hyper = hyper_parameters(settings, settings.lr, settings.weight_decay);
-        cpu_optim::check(options.hyper);
+        cpu_optim::check(options.hyper, options.state);
     });
     problems.collect("elements",
                      [&] { problems.check_memory(given.elements, needed_bytes(options)); });

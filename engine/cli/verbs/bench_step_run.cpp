@@ -3,19 +3,16 @@
 #include "engine/cli/verbs/bench_step_run.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "cpu_optim/elementwise_reference.h"
-#include "cpu_optim/float_formats.h"
 #include "engine/cli/verbs/bench_adam_run.h"
+#include "engine/cli/verbs/bench_step_model.h"
 #include "engine/train/drive_probe.h"
 #include "nvme/huge_page_arena.h"
 #include "offload/state_folder.h"
@@ -27,9 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t tensor_elements = std::uint64_t{4} << 20;
-/// Tensors' worth of gradients: together more than a processor's caches hold.
-constexpr std::uint64_t gradient_tensors = 16;
 constexpr std::size_t probe_buffer_bytes = std::size_t{32} << 20;
 constexpr double probe_s = 0.6;
 /// Of the kernel's own measurement, at most.
@@ -38,69 +32,6 @@ constexpr std::uint64_t kernel_elements = std::uint64_t{16} << 20;
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-/// splitmix64.
-std::uint64_t hash_of(std::uint64_t value) {
-    auto z = (value + 1) * 0x9E3779B97F4A7C15U;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31);
-}
-
-/// A bf16 of ordinary size, from 2^-9 to below 2^-1.
-std::uint16_t ordinary_bf16(std::uint64_t hash) {
-    const auto sign = static_cast<unsigned>(hash >> 63);
-    const auto power = 127U - 9U + static_cast<unsigned>(hash >> 32) % 8U;
-    return static_cast<std::uint16_t>(sign << 15 | power << 7 | (hash & 0x7fU));
-}
-
-std::uint16_t first_weight(std::uint64_t element) {
-    return ordinary_bf16(hash_of(element));
-}
-
-/// Gradients of tensors that share memory are the same.
-std::uint16_t gradient_of(std::uint64_t element) {
-    const auto place = element % (gradient_tensors * tensor_elements);
-    return ordinary_bf16(hash_of(place ^ 0xA5A5A5A5U));
-}
-
-/// The client's memory.
-class Model {
-  public:
-    explicit Model(std::uint64_t elements)
-        : elements_(elements),
-          gradient_elements_(std::min(elements, gradient_tensors * tensor_elements)),
-          arena_(2 * static_cast<std::size_t>(elements_ + gradient_elements_)) {
-        for (std::uint64_t i = 0; i < elements_; ++i)
-            weights()[i] = first_weight(i);
-        for (std::uint64_t i = 0; i < gradient_elements_; ++i)
-            gradients()[i] = gradient_of(i);
-    }
-
-    [[nodiscard]] std::vector<offload::Parameter> parameters() const {
-        std::vector<offload::Parameter> all;
-        for (std::uint64_t first = 0; first < elements_; first += tensor_elements)
-            all.push_back({.name = fmt::format("tensor {}", all.size()),
-                           .shape = {std::min(tensor_elements, elements_ - first)},
-                           .type = offload::ParameterType::bf16,
-                           .data = weights() + first});
-        return all;
-    }
-    [[nodiscard]] offload::Gradient gradient(offload::TensorId tensor) const {
-        return {gradients() + tensor % gradient_tensors * tensor_elements,
-                cpu_optim::GradientType::bf16};
-    }
-
-  private:
-    [[nodiscard]] std::uint16_t* weights() const {
-        return reinterpret_cast<std::uint16_t*>(arena_.bytes().data());
-    }
-    [[nodiscard]] std::uint16_t* gradients() const { return weights() + elements_; }
-
-    std::uint64_t elements_;
-    std::uint64_t gradient_elements_;
-    nvme::HugePageArena arena_;
-};
 
 /// Where a durable run keeps its files: gone with it, and its extents on the drives too.
 class RunFolder {
@@ -142,6 +73,7 @@ offload::TensorOptimizerOptions optimizer_options(const StepBenchOptions& option
         made.nvme = options.nvme.front();
         made.more_nvme.assign(options.nvme.begin() + 1, options.nvme.end());
     }
+    made.state = options.state;
     made.chunk_bytes = options.chunk_bytes;
     made.threads = options.threads;
     made.isa = options.isa;
@@ -156,6 +88,7 @@ class Machine {
         : options_(options), probe_buffers_(options.nvme.empty() ? 0 : probe_buffer_bytes) {
         AdamBenchOptions kernel{.hyper = options.hyper,
                                 .gradient = cpu_optim::GradientType::bf16,
+                                .state = options.state,
                                 .weights = MasterForm::split,
                                 .elements = std::min(options.elements, kernel_elements),
                                 .threads = options.threads,
@@ -222,39 +155,13 @@ struct TimedStep {
     std::uint64_t written_bytes = 0;
 };
 
-double step_once(offload::TensorOptimizer& optimizer, const Model& model) {
+double step_once(offload::TensorOptimizer& optimizer, const StepBenchModel& model) {
     for (offload::TensorId tensor = 0; tensor < optimizer.parameters().size(); ++tensor)
         optimizer.give_gradient(tensor, model.gradient(tensor));
     const auto start = Clock::now();
     static_cast<void>(optimizer.begin_step({}));
     optimizer.wait();
     return seconds_since(start);
-}
-
-/// All bits of a sample, spread over all tensors, from its first value through every update.
-std::uint64_t verify(const StepBenchOptions& options, offload::TensorOptimizer& optimizer,
-                     std::uint64_t updates) {
-    constexpr std::uint64_t most_samples = 5'000;
-    std::vector<cpu_optim::ElementwiseCoefficients> steps;
-    for (std::uint64_t step = 1; step <= updates; ++step)
-        steps.push_back(cpu_optim::make_coefficients(options.hyper, step, 1.0));
-    const auto samples = std::min(most_samples, options.elements);
-    for (std::uint64_t n = 0; n < samples; ++n) {
-        const auto i = n * options.elements / samples;
-        cpu_optim::ElementwiseElement expected{cpu_optim::from_bf16(first_weight(i)), {}};
-        const float gradient = cpu_optim::from_bf16(gradient_of(i));
-        for (const auto& step : steps)
-            expected = std::visit(
-                [&](const auto& rule) { return updated(rule, expected, gradient); }, step.rule);
-        float found = 0;
-        optimizer.read_masters(static_cast<offload::TensorId>(i / tensor_elements),
-                               i % tensor_elements, {&found, 1});
-        if (std::bit_cast<std::uint32_t>(found) != std::bit_cast<std::uint32_t>(expected.master))
-            throw std::runtime_error(fmt::format(
-                "element {}: the weight is {} after {} updates, and {} by the scalar reference", i,
-                found, updates, expected.master));
-    }
-    return samples;
 }
 
 template <typename Value>
@@ -308,12 +215,14 @@ std::uint64_t needed_bytes(const StepBenchOptions& options) {
     if (options.elements == 0 || options.elements > most_elements)
         throw std::invalid_argument(fmt::format("{} elements were asked for: choose 1 to {}",
                                                 options.elements, most_elements));
-    const auto gradients = std::min(options.elements, gradient_tensors * tensor_elements);
+    const auto gradients =
+        std::min(options.elements, bench_gradient_tensors * bench_tensor_elements);
     constexpr std::uint64_t overhead_bytes = std::uint64_t{64} << 20;
     const auto while_stepping =
         2 * (options.elements + gradients) + options.host_bytes + probe_buffer_bytes;
     const AdamBenchOptions kernel{.hyper = options.hyper,
                                   .gradient = cpu_optim::GradientType::bf16,
+                                  .state = options.state,
                                   .weights = MasterForm::split,
                                   .elements = std::min(options.elements, kernel_elements)};
     return overhead_bytes + std::max(while_stepping, needed_bytes(kernel));
@@ -324,7 +233,7 @@ StepBenchResult run_step_bench(const StepBenchOptions& options) {
         throw std::invalid_argument("0 steps were asked for: choose 1 or more");
     StepBenchResult result;
     Machine machine(options, result);
-    const Model model(options.elements);
+    const StepBenchModel model(options.elements);
     RunFolder folder(options);
     auto made = optimizer_options(options);
     made.out = folder.path();
@@ -354,7 +263,8 @@ StepBenchResult run_step_bench(const StepBenchOptions& options) {
     result.predicted_s = machine.bound(first.rates, first.read_bytes, first.written_bytes).seconds;
     note_steps(steps, options.elements, result);
     note_state(optimizer, start, result, options.steps);
-    result.verified_elements = verify(options, optimizer, options.steps + std::uint64_t{1});
+    result.verified_elements =
+        verify_step_bench(options, optimizer, options.steps + std::uint64_t{1});
     return result;
 }
 

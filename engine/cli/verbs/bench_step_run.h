@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cpu_optim/elementwise.h"
+#include "cpu_optim/state_format.h"
 #include "engine/train/bound.h"
 #include "offload/io_options.h"
 #include "offload/plan.h"
@@ -21,6 +22,7 @@ namespace spillway::engine {
 /// tensors' worth of them used in turn, no clipping.
 struct StepBenchOptions {
     cpu_optim::HyperParameters hyper{};
+    cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
     std::uint64_t elements = std::uint64_t{64} << 20;
     std::size_t host_bytes = 0;                    ///< state, residues and staging
     std::vector<std::filesystem::path> nvme = {};  ///< none: all must fit host_bytes

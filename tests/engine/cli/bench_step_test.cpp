@@ -79,6 +79,20 @@ TEST_CASE("bench step: state on a drive moves 20 bytes a parameter, and nothing 
     }
 }
 
+TEST_CASE("bench step: lossy state moves fewer bytes, and has its reference's bits") {
+    const TemporaryFolder folder;
+    for (const auto& [state, at_rest] :
+         {std::pair<std::string, double>{"bf16", 6}, {"int8", 4.25}}) {
+        CAPTURE(state);
+        const auto root = measured({"--elements", "5000000", "--host-mem", "8MiB", "--chunk-size",
+                                    "64KiB", "--nvme", folder.path().string(), "--state", state});
+        CHECK(root["state_bytes"].get<double>() == Approx(at_rest * 5000000).epsilon(0.01));
+        CHECK(root["nvme_bytes_per_parameter"].get<double>() > at_rest);
+        CHECK(root["verified_elements"] == 20 * 256);
+        CHECK(root["state"] == state);
+    }
+}
+
 TEST_CASE("bench step: without a drive all is in memory") {
     const auto root = measured({"--elements", "600001", "--optimizer", "lion"});
     CHECK(root["nvme_bytes_per_parameter"] == 0);
