@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "cpu_optim/float_formats.h"
 #include "cpu_optim/state_format.h"
 #include "cpu_optim/state_rounding.h"
 
@@ -29,13 +30,6 @@
 /// of the largest that fp32 holds, is NaN in all of its elements.
 namespace spillway::cpu_optim {
 
-/// To nearest, ties to even; NaN stays NaN.
-[[nodiscard]] constexpr std::uint16_t to_bf16(float value) noexcept {
-    const auto u = std::bit_cast<std::uint32_t>(value);
-    if ((u & 0x7FFFFFFFu) > 0x7F800000u)
-        return 0x7FC0;
-    return static_cast<std::uint16_t>((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
-}
 /// Away from 0 with the probability of the part cut off, which is compared with the upper half of
 /// `random`; the average is the value. NaN stays NaN, infinity infinity.
 [[nodiscard]] constexpr std::uint16_t to_bf16(float value, std::uint32_t random) noexcept {

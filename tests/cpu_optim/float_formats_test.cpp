@@ -44,6 +44,45 @@ TEST_CASE("all 65536 values of both 16-bit formats are widened exactly") {
     REQUIRE(faults_fp16 == 0);
 }
 
+/// All values of a format, the float half way to the next one, and the floats beside that one.
+template <class From, class To>
+unsigned narrowing_faults(const From& from, const To& to, unsigned infinity) {
+    unsigned faults = 0;
+    const auto expect = [&](double value, unsigned expected) {
+        faults += to(static_cast<float>(value)) == expected ? 0u : 1u;
+        faults += to(static_cast<float>(-value)) == (expected | 0x8000u) ? 0u : 1u;
+    };
+    for (unsigned half = 0; half < infinity; ++half) {
+        const double value = from(static_cast<std::uint16_t>(half));
+        const double step = half + 1 < infinity
+                                ? from(static_cast<std::uint16_t>(half + 1)) - value
+                                : value - from(static_cast<std::uint16_t>(half - 1));
+        const auto middle = static_cast<float>(value + step / 2);
+        const float infinite = std::numeric_limits<float>::infinity();
+        expect(value, half);
+        expect(middle, half % 2 == 0 ? half : half + 1);
+        expect(std::nextafter(middle, 0.0F), half);
+        expect(std::nextafter(middle, infinite), half + 1);
+    }
+    expect(std::numeric_limits<double>::infinity(), infinity);
+    expect(std::numeric_limits<float>::max(), infinity);
+    return faults;
+}
+
+TEST_CASE("floats are narrowed to nearest, ties to even, and overflow to infinity") {
+    CHECK(narrowing_faults(from_bf16, to_bf16, 0x7F80) == 0);
+    CHECK(narrowing_faults(from_fp16, to_fp16, 0x7C00) == 0);
+    CHECK(to_fp16(std::numeric_limits<float>::denorm_min()) == 0);
+    CHECK(to_fp16(-std::numeric_limits<float>::denorm_min()) == 0x8000);
+}
+
+TEST_CASE("every NaN is narrowed to the same one") {
+    for (const std::uint32_t bits : {0x7F800001u, 0xFF800001u, 0x7FC00000u, 0xFFFFFFFFu}) {
+        CHECK(to_bf16(std::bit_cast<float>(bits)) == 0x7FC0);
+        CHECK(to_fp16(std::bit_cast<float>(bits)) == 0x7E00);
+    }
+}
+
 TEST_CASE("landmarks of the 16-bit formats") {
     STATIC_REQUIRE(from_bf16(0x3F80) == 1.0F);
     STATIC_REQUIRE(from_bf16(0x0001) == 0x1p-133F);
