@@ -36,24 +36,6 @@ constexpr detail::KernelTable<void(const AdafactorCoefficients&, const RunPointe
 constexpr detail::KernelTable<Progress(const AdafactorCoefficients&, float, const AdafactorPiece&)>
     apply_kernels = SPILLWAY_KERNEL_TABLE(apply_vectors);
 
-/// The elements of a run from `from` on.
-ElementwiseRun part_of(const ElementwiseRun& run, std::size_t from, std::size_t elements) {
-    ElementwiseRun part = run;
-    part.elements = elements;
-    if (run.master != nullptr)
-        part.master += from;
-    if (run.weight != nullptr)
-        part.weight += from;
-    if (run.residue != nullptr)
-        part.residue += from;
-    for (float*& plane : part.state)
-        plane = plane != nullptr ? plane + from : nullptr;
-    if (run.gradient != nullptr)
-        part.gradient =
-            static_cast<const std::byte*>(run.gradient) + from * gradient_bytes(run.gradient_type);
-    return part;
-}
-
 /// The elements of one row in a run.
 struct RowPiece {
     std::size_t row;
@@ -68,7 +50,7 @@ void for_each_row(const MatrixRun& run, const Body& body) {
         const std::size_t at = run.first + from;
         const std::size_t column = at % run.columns;
         const std::size_t elements = std::min(run.columns - column, run.run.elements - from);
-        body(RowPiece{at / run.columns, column, part_of(run.run, from, elements)});
+        body(RowPiece{at / run.columns, column, detail::part_of(run.run, from, elements)});
         from += elements;
     }
 }
@@ -115,7 +97,7 @@ void sum_row_squares(Isa isa, const AdafactorCoefficients& c, const RowPiece& pi
     in_blocks(
         kernel, piece.column, run.elements,
         [&](std::size_t from, std::size_t elements) {
-            kernel(c.gradient_scale, detail::pointers_of(part_of(run, from, elements)),
+            kernel(c.gradient_scale, detail::pointers_of(detail::part_of(run, from, elements)),
                    sums.open_row.lanes.data(), sums.column_squares + piece.column + from,
                    sums.weights.lanes.data());
         },
@@ -141,7 +123,8 @@ void sum_row_updates(Isa isa, const AdafactorCoefficients& c, const RowPiece& pi
     in_blocks(
         kernel, piece.column, run.elements,
         [&](std::size_t from, std::size_t elements) {
-            kernel(c, {detail::pointers_of(part_of(run, from, elements)), row, columns + from},
+            kernel(c,
+                   {detail::pointers_of(detail::part_of(run, from, elements)), row, columns + from},
                    updates.lanes.data());
         },
         [&](std::size_t i) {
@@ -220,8 +203,8 @@ void prepare_variance(Isa isa, const AdafactorCoefficients& c, std::size_t first
     in_blocks(
         kernel, first, run.elements,
         [&](std::size_t from, std::size_t elements) {
-            kernel(c, detail::pointers_of(part_of(run, from, elements)), sums.weights.lanes.data(),
-                   sums.updates.lanes.data());
+            kernel(c, detail::pointers_of(detail::part_of(run, from, elements)),
+                   sums.weights.lanes.data(), sums.updates.lanes.data());
         },
         [&](std::size_t i) {
             const float g = scaled_gradient(c, run, i);

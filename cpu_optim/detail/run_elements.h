@@ -12,6 +12,25 @@
 /// The elements of a run one by one, as the references take them: what a kernel leaves over.
 namespace spillway::cpu_optim::detail {
 
+/// `elements` of a run from `from` on.
+[[nodiscard]] inline ElementwiseRun part_of(const ElementwiseRun& run, std::size_t from,
+                                            std::size_t elements) noexcept {
+    ElementwiseRun part = run;
+    part.elements = elements;
+    if (run.master != nullptr)
+        part.master += from;
+    if (run.weight != nullptr)
+        part.weight += from;
+    if (run.residue != nullptr)
+        part.residue += from;
+    for (float*& plane : part.state)
+        plane = plane != nullptr ? plane + from : nullptr;
+    if (run.gradient != nullptr)
+        part.gradient =
+            static_cast<const std::byte*>(run.gradient) + from * gradient_bytes(run.gradient_type);
+    return part;
+}
+
 [[nodiscard]] inline RunPointers pointers_of(const ElementwiseRun& run) noexcept {
     return {.elements = run.elements,
             .master = run.master,
