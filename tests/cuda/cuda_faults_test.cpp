@@ -3,6 +3,7 @@
 
 // Faults planted in the use of a CUDA device, or in the driver: each is seen by the look-alike, or
 // comes out as an error that names it.
+#include <latch>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -78,11 +79,15 @@ TEST_CASE("planted: a kernel does not wait for the copy that feeds it") {
     std::vector<float> host(floats);
     const auto up = device->create_stream("up");
     const auto compute = device->create_stream("compute");
+    // A copy that is over before the kernel is queued, and known to be, would be in order.
+    std::latch kernel_is_queued(1);
+    up->launch("hold", [&] { kernel_is_queued.wait(); });
     up->copy_to_device(buffer.data(), bytes_of(host.data()), page_bytes);
     const Event copied = up->record();
     if (planted == Planted::no)
         compute->wait(copied);
     add_gradient(*compute->kernels(), buffer.as<float>() + floats, buffer.as<float>(), floats);
+    kernel_is_queued.count_down();
     compute->synchronize();
     up->synchronize();
     CHECK(violations_about("kernel 'spillway_add_gradient'") == (planted == Planted::yes ? 1 : 0));
