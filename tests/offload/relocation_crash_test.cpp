@@ -122,7 +122,7 @@ TEST_CASE("a power cut at any operation of a move leaves the old layout or the n
         }
         REQUIRE(operations > 20);
         // Every operation at the end, where the layouts change; some while the tiles are copied.
-        for (std::size_t cut = 0; cut < operations; cut += cut + 14 < operations ? 5 : 1) {
+        for (std::size_t cut = 0; cut < operations; cut += cut + 14 < operations ? 7 : 1) {
             CAPTURE(journey.name, cut, operations);
             const Site site(journey);
             site.move_until_power_cut(cut, cut % 3 == 0   ? drop_unflushed()
@@ -154,13 +154,13 @@ TEST_CASE("a move that is killed at any point leaves the old layout or the new o
         REQUIRE(points > 30);
         std::size_t stayed = 0;
         std::size_t moved = 0;
-        for (std::size_t point = 0; point < points; point += 2) {
+        for (std::size_t point = 0; point < points; point += 3) {
             CAPTURE(journey.name, point, points);
             const Site site(journey);
             REQUIRE(kill_before_call(point, changes_disk, action(site)));
             ++(StateFolder::open(site.out, LockMode::shared_read).lies_on(site.to) ? moved
                                                                                    : stayed);
-            site.check_after_interruption(point % 4 == 0);
+            site.check_after_interruption(point % 2 == 0);
         }
         CHECK(stayed > 5);
         CHECK(moved > 1);
