@@ -72,7 +72,10 @@ TEST_CASE("a power cut anywhere in a run leaves a commit that goes on to the sam
     const auto expected = reference_synthetic(steps, 0.05, {}, synthetic_adamw(), state);
     const auto crash_points = interesting_points(state);
     REQUIRE(crash_points.size() > 20);
-    for (const auto crash_point : crash_points) {
+    // The order of flushes is the same in every format: a part of the points for those beyond one.
+    const std::size_t stride = state == cpu_optim::StateFormat::fp32 ? 1 : 4;
+    for (std::size_t i = 0; i < crash_points.size(); i += stride) {
+        const auto crash_point = crash_points[i];
         CAPTURE(state_format_name(state), crash_point);
         const TemporaryFolder folder;
         const auto run = starved_run(folder.path() / "out", state);
