@@ -39,7 +39,7 @@ echo "== a pretrained model, stopped and resumed"
 
 for preset in asan tsan; do
     echo "== everything but the program's own tests, $preset"
-    cmake --preset "$preset" >/dev/null
+    cmake --preset "$preset" -D SPILLWAY_SANITIZE_KERNELS=ON >/dev/null
     cmake --build --preset "$preset" --parallel "$(nproc)"
     TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp" \
         ctest --preset "$preset" --tests-regex '^(nvme|cpu_optim|cuda|offload|engine):|^nvme_soak$'
