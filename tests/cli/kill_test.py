@@ -54,7 +54,7 @@ def main():
 
         nvme = drives_in(killed, drives)
         command = [program(), "train", "--data", str(CORPUS), "--out", str(killed / "run"), *arguments,
-                   "--nvme", nvme, "--commit-every", "5", "--resume"]
+                   "--nvme", nvme, "--commit-every", "2", "--resume"]
         for number in range(kills):
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(moments.uniform(0.02, seconds_per_kill))
@@ -62,7 +62,7 @@ def main():
             process.send_signal(signal.SIGKILL)
             process.wait()
             print(f"kill {number + 1}: {resumed_at(killed)} of {steps} steps were logged", flush=True)
-        result = train(killed, *arguments, "--nvme", nvme, "--commit-every", "5", "--resume")
+        result = train(killed, *arguments, "--nvme", nvme, "--commit-every", "2", "--resume")
         assert result["resumed_from_step"] and result["resumed_from_step"] < steps, result["resumed_from_step"]
         assert result["weights_xxh3"] == expected, (result["weights_xxh3"], expected)
         print(f"{kills} kills, {steps} steps, one hash: {expected}")

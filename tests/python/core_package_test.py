@@ -14,9 +14,10 @@ from core_support import ROOT, Case, python, spillway
 # What others build upon: a change here is a change for them.
 SIGNATURES = {
     "TensorOptimizer.__init__": "self, parameters, optimizer, groups, *, host_bytes, nvme='', out='', chunk_bytes=0, "
-                                "threads=0, isa='auto', io_backend='auto', client_settings='{}', more_nvme=()",
+                                "threads=0, isa='auto', io_backend='auto', client_settings='{}', more_nvme=(), state='fp32', "
+                                "rounding_seed=0",
     "TensorOptimizer.check_room": "parameters, optimizer, groups, *, host_bytes, nvme='', out='', chunk_bytes=0, "
-                                  "more_nvme=()",
+                                  "more_nvme=(), state='fp32'",
     "TensorOptimizer.state_planes": "self",
     "TensorOptimizer.io_backend": "self",
     "TensorOptimizer.set_group": "self, group, hyper",
