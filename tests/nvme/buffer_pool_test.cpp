@@ -207,9 +207,11 @@ TEST_CASE("buffer_pool: a forked child has none of the memory and leases nothing
     REQUIRE(child >= 0);
     if (child == 0) {
         ::alarm(20);
+#if !defined(__SANITIZE_THREAD__)  // whose runtime maps memory of its own where there is a gap
         unsigned char resident = 0;
         if (::mincore(lease->bytes().data(), 4096, &resident) == 0 || errno != ENOMEM)
             ::_exit(1);
+#endif
         try {
             static_cast<void>(pool->acquire());
             ::_exit(2);
