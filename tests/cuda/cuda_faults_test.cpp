@@ -47,11 +47,18 @@ TEST_CASE("planted: a copy to the host is consumed before its event") {
     const DeviceBuffer buffer = device->allocate(page_bytes);
     std::vector<float> host(floats);
     const auto stream = device->create_stream("down");
+    // A copy that is known to be over when the host reads would be in order.
+    std::latch go(1);
+    stream->launch("hold", [&] { go.wait(); });
     stream->copy_to_host(bytes_of(host.data()), buffer.data(), page_bytes);
     const Event copied = stream->record();
-    if (planted == Planted::no)
+    if (planted == Planted::no) {
+        go.count_down();
         copied.wait();
+    }
     standin::host_reads(host.data(), page_bytes);
+    if (planted == Planted::yes)
+        go.count_down();
     CHECK(standin::violations().size() == (planted == Planted::yes ? 1 : 0));
     CHECK(violations_about("the host reads memory that a copy to the host") ==
           (planted == Planted::yes ? 1 : 0));
@@ -194,8 +201,11 @@ TEST_CASE("an event tells of a lost context instead of waiting for ever") {
     std::vector<float> host(floats);
     const auto stream = device->create_stream("failing");
     standin::fail_in_stream("copy", 1, driver::launch_failed);
+    std::latch event_is_recorded(1);  // which a context that is lost already would refuse
+    stream->launch("hold", [&] { event_is_recorded.wait(); });
     stream->copy_to_device(buffer.data(), bytes_of(host.data()), page_bytes);
     const Event event = stream->record();
+    event_is_recorded.count_down();
     CHECK_THROWS_AS(event.wait(), DriverError);
     CHECK(event.done());
 }
