@@ -51,14 +51,6 @@ std::optional<CommitTable> newest_commit(std::optional<CommitLog>& log, nvme::Io
     return std::move(found->table);
 }
 
-std::vector<detail::DriveFile> open_present(const StateFolder& folder,
-                                            const detail::DriveQueues& queues) {
-    std::vector<detail::DriveFile> drives;
-    for (auto& file : folder.open_extents(nvme::OpenMode::open_read_only))
-        drives.push_back({&queues[drives.size()], std::move(file)});
-    return drives;
-}
-
 std::uint64_t copied_bytes(const Manifest& manifest) {
     std::uint64_t tile = 0;
     for (const auto plane : manifest.planes)
@@ -95,8 +87,8 @@ void fill(const StateFolder& folder, detail::LayoutChange& change, CommitTable& 
     const auto durability = detail::durability_of(present);
     const detail::DriveQueues from_queues(present.all_extents().size(), former_io(options));
     const detail::DriveQueues to_queues(next.all_extents().size(), options.io);
-    detail::TileStore from(open_present(folder, from_queues), detail::extent_map_of(present), order,
-                           durability, present.planes);
+    detail::TileStore from(detail::open_to_read(folder, from_queues),
+                           detail::extent_map_of(present), order, durability, present.planes);
     from.load(table);
     auto drives =
         detail::open_drives(to_queues, change.make_extents(), detail::extent_map_of(next));

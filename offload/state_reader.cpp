@@ -10,7 +10,7 @@
 
 #include "nvme/huge_page_arena.h"
 #include "offload/commit_log.h"
-#include "offload/detail/drive_queues.h"
+#include "offload/detail/drive_files.h"
 #include "offload/detail/manifest_layout.h"
 #include "offload/detail/master_reader.h"
 #include "offload/detail/state_verifier.h"
@@ -31,8 +31,8 @@ class StateReader::Impl {
           order_(folder_.manifest().tensors),
           queues_(folder_.extents_folders().size(), {.every_drive = {.backend = backend}}),
           commit_(newest_commit()),
-          store_(files(), detail::extent_map_of(folder_.manifest()), order_,
-                 detail::durability_of(folder_.manifest()), folder_.manifest().planes),
+          store_(detail::open_to_read(folder_, queues_), detail::extent_map_of(folder_.manifest()),
+                 order_, detail::durability_of(folder_.manifest()), folder_.manifest().planes),
           buffer_(detail::MasterReader::buffer_bytes(tiles_at_once)),
           masters_(
               store_, [](Plane, std::uint64_t) { return nullptr; }, cpu_optim::best_isa(),
@@ -49,13 +49,6 @@ class StateReader::Impl {
     [[nodiscard]] const CommitTable& commit() const noexcept { return commit_; }
 
   private:
-    std::vector<detail::DriveFile> files() {
-        std::vector<detail::DriveFile> drives;
-        for (auto& file : folder_.open_extents(nvme::OpenMode::open_read_only))
-            drives.push_back({&queues_[drives.size()], std::move(file)});
-        return drives;
-    }
-
     CommitTable newest_commit() {
         CommitLog log(queues_.front(), folder_.folder(), folder_.manifest().run,
                       detail::table_shape_of(folder_.manifest()), CommitLog::Start::open_read_only,

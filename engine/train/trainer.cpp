@@ -30,12 +30,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t most_consecutive_skips = 10;
 
-offload::OffloadOptions engine_options(const TrainSettings& settings, Console& console) {
+offload::OffloadOptions engine_options(const TrainSettings& settings,
+                                       const std::vector<offload::DriveIo>& drive_io,
+                                       Console& console) {
     offload::OffloadOptions options;
     options.threads = settings.threads;
     options.isa = cpu_optim::parse_isa(settings.isa);
     options.io.every_drive.backend = io_backend_kind(settings);
-    options.io.drives = choose_drive_io(settings);
+    options.io.drives = drive_io;
     options.io.on_overdue = [&console](const std::string& text) { console.warning(text); };
     options.durability =
         settings.durable == "off" ? offload::Durability::off : offload::Durability::on;
@@ -61,9 +63,10 @@ class Trainer::Impl {
         : setup_(setup),
           settings_(setup.run.settings),
           console_(console),
+          drive_io_(choose_drive_io(settings_)),
           engine_(*std::exchange(setup.folder, std::nullopt), setup.run.layout.order,
                   setup.run.layout.units, *setup.machine.device, *setup.machine.compute,
-                  setup.run.plan.offload, engine_options(settings_, console)),
+                  setup.run.plan.offload, engine_options(settings_, drive_io_, console)),
           parameters_(engine_),
           step_(*setup.machine.device, *setup.machine.compute, *setup.machine.pool,
                 setup.run.layout.config, setup.run.plan.shape),
@@ -111,15 +114,14 @@ class Trainer::Impl {
     /// What a user would not expect.
     void tell_io() {
         const auto folders = nvme_folders(settings_.nvme);
-        const auto chosen = choose_drive_io(settings_);
         const offload::DriveIo usual{.backend = io_backend_kind(settings_)};
         bool is_tuned = false;
-        for (std::size_t drive = 0; drive < chosen.size(); ++drive) {
-            if (chosen[drive] == usual)
+        for (std::size_t drive = 0; drive < drive_io_.size(); ++drive) {
+            if (drive_io_[drive] == usual)
                 continue;
             is_tuned = true;
             console_.line(fmt::format("I/O on {} as tuned: {}", folders[drive].string(),
-                                      drive_io_text(chosen[drive])));
+                                      drive_io_text(drive_io_[drive])));
         }
         if (!is_tuned && settings_.io_backend == "auto" && engine_.io_backend_name() != "io_uring")
             console_.line("I/O by " + nvme::automatic_choice());
@@ -324,6 +326,7 @@ class Trainer::Impl {
     RunSetup& setup_;
     const TrainSettings& settings_;
     Console& console_;
+    std::vector<offload::DriveIo> drive_io_;  ///< of each --nvme folder
     offload::OffloadEngine engine_;
     OffloadParameterStream parameters_;
     Gpt2Step step_;

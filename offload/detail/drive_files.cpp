@@ -98,6 +98,13 @@ OpenDrives open_drives(const DriveQueues& queues, std::vector<nvme::DirectFile> 
     return open;
 }
 
+std::vector<DriveFile> open_to_read(const StateFolder& folder, const DriveQueues& queues) {
+    std::vector<DriveFile> drives;
+    for (auto& file : folder.open_extents(nvme::OpenMode::open_read_only))
+        drives.push_back({&queues[drives.size()], std::move(file)});
+    return drives;
+}
+
 std::vector<DriveStatistics> drive_statistics(const DriveQueues& queues,
                                               std::span<const std::filesystem::path> folders,
                                               std::span<const std::uint64_t> shares) {

@@ -11,6 +11,7 @@
 #include "offload/detail/drive_queues.h"
 #include "offload/detail/tile_store.h"
 #include "offload/drive_statistics.h"
+#include "offload/state_folder.h"
 
 namespace spillway::offload::detail {
 
@@ -19,8 +20,8 @@ namespace spillway::offload::detail {
 [[nodiscard]] double seen_bytes_per_s(const nvme::IoStatistics& since,
                                       const nvme::IoStatistics& now) noexcept;
 
-/// The rates that drives showed, the latest most, since the last time there was enough to say. Not thread-safe. The
-/// queues must outlive it.
+/// The rates that drives showed, the latest most, since the last time there was enough to say. Not
+/// thread-safe. The queues must outlive it.
 class RatesSeen {
   public:
     explicit RatesSeen(const DriveQueues& queues);
@@ -45,6 +46,10 @@ struct OpenDrives {
 /// it matters; drives then get shares in proportion.
 [[nodiscard]] OpenDrives open_drives(const DriveQueues& queues, std::vector<nvme::DirectFile> files,
                                      ExtentMap map);
+
+/// The extents of a run that only reads them, with the queue of each.
+[[nodiscard]] std::vector<DriveFile> open_to_read(const StateFolder& folder,
+                                                  const DriveQueues& queues);
 
 /// What each drive did and holds.
 [[nodiscard]] std::vector<DriveStatistics> drive_statistics(
