@@ -4,9 +4,12 @@
 // Passes over an existing file through an IoQueue, timed: what bench/storage_acceptance.py sets
 // beside other programs on the same file.
 //
-//     nvme_transfer FILE read|write|mixed [--block BYTES] [--depth N] [--backend NAME]
-//                   [--memory fixed|plain] [--submission calls|thread]
+//     nvme_transfer FILE read|write|mixed [--block BYTES] [--depth N] [--ahead N]
+//                   [--backend NAME] [--memory fixed|plain] [--submission calls|thread]
 //                   [--completion interrupt|polled] [--passes N]
+//
+// Requests are waited for in order, as who reads ahead does; --ahead more than the depth stand in
+// the queue, so that the drive is kept busy whatever order it answers in.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -38,6 +41,7 @@ struct Arguments {
     std::string direction;
     std::size_t block_bytes = std::size_t{1} << 20;
     std::size_t depth = 32;
+    std::size_t ahead = 0;
     BackendKind backend = BackendKind::automatic;
     UringOptions uring = {};
     bool is_fixed = true;
@@ -49,6 +53,8 @@ void set(Arguments& into, std::string_view name, const std::string& value) {
         into.block_bytes = std::stoull(value);
     } else if (name == "--depth") {
         into.depth = std::stoull(value);
+    } else if (name == "--ahead") {
+        into.ahead = std::stoull(value);
     } else if (name == "--passes") {
         into.passes = std::stoull(value);
     } else if (name == "--memory" && (value == "fixed" || value == "plain")) {
@@ -137,7 +143,7 @@ Figures transfer(const Arguments& arguments, DirectFile& file, BufferPool& buffe
     if (blocks == 0)
         throw std::invalid_argument(
             fmt::format("{} is shorter than two blocks", file.path().string()));
-    std::vector<Flight> flights(arguments.depth);
+    std::vector<Flight> flights(arguments.depth + arguments.ahead);
     Figures figures;
     const double processor_before_s = processor_seconds();
     const auto start = Clock::now();
@@ -159,7 +165,8 @@ Figures transfer(const Arguments& arguments, DirectFile& file, BufferPool& buffe
 
 void run(const Arguments& arguments) {
     DirectFile file(arguments.path, OpenMode::open_existing, DirectMode::required);
-    BufferPool buffers({.buffer_bytes = arguments.block_bytes, .buffers = arguments.depth});
+    BufferPool buffers(
+        {.buffer_bytes = arguments.block_bytes, .buffers = arguments.depth + arguments.ahead});
     fill_random(buffers);
     IoQueue::Options options;
     options.depth = arguments.depth;

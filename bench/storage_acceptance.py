@@ -7,10 +7,11 @@
     bench/storage_acceptance.py --dir /mnt/nvme --peers-python P    also DeepSpeed's aio handle (P has deepspeed)
 
 Every program first moves the file with a few block sizes, depths and kinds of memory, and goes on with its own best.
-Then, pair by pair, each makes one pass over the same file (random data) in each direction, one right after the
-other in a random order, since a shared drive's speed drifts and what one wrote last slows the next. Direct I/O
+Then, pair by pair, each makes some passes over the same file (random data) in each direction, one right after the
+other in a random order, since a shared drive's speed drifts and what one wrote last slows the next. Several passes,
+since a single one lasts a third of a second, of which filling and emptying the queue are some hundredths. Direct I/O
 everywhere; nobody flushes; what opening the file and making buffers costs is not counted. Processor time is
-compared in longer runs of several passes, since fio counts it in milliseconds. Prints one JSON object.
+compared in longer runs, since fio counts it in milliseconds. Prints one JSON object.
 
 --peers DIR names the folder of the peer scripts: their own `direct_probe` then runs once a pair too.
 """
@@ -61,8 +62,8 @@ class Spillway:
         self.program, self.path = program, path
 
     def candidates(self) -> list[Settings]:
-        """All of them on huge pages, registered with the kernel."""
-        return [{"block": block, "depth": depth}
+        """All of them on huge pages, registered with the kernel; as many requests wait in the queue as are under way."""
+        return [{"block": block, "depth": depth, "ahead": depth}
                 for block, depth in itertools.product((MIB // 4, MIB, 4 * MIB), (8, 16, 32))]
 
     def run(self, direction: str, settings: Settings, passes: int = 1) -> Sample:
@@ -120,10 +121,10 @@ class HugePageCalls:
         """Threads are its depth."""
         return [{"block": MIB, "depth": 16}, {"block": MIB, "depth": 32}, {"block": 4 * MIB, "depth": 8}]
 
-    def run(self, direction: str, settings: Settings) -> Sample:
+    def run(self, direction: str, settings: Settings, passes: int = 1) -> Sample:
         """In a process of its own, as the others are."""
         found = run_for_json([sys.executable, __file__, "--calls", json.dumps(
-            {"path": str(self.path), "direction": direction, **settings})])
+            {"path": str(self.path), "direction": direction, "passes": passes, **settings})])
         return sample(found["bytes"], found["wall_s"], found["cpu_s"])
 
 
@@ -150,9 +151,9 @@ class DeepSpeed:
             raise RuntimeError(f"DeepSpeed's process ended with {self.process.wait()}")
         return json.loads(line)
 
-    def run(self, direction: str, settings: Settings) -> Sample:
-        """One pass."""
-        request = {"path": str(self.path), "direction": direction, "bytes": self.size, **settings}
+    def run(self, direction: str, settings: Settings, passes: int = 1) -> Sample:
+        """So many passes."""
+        request = {"path": str(self.path), "direction": direction, "bytes": self.size, "passes": passes, **settings}
         assert self.process.stdin
         print(json.dumps(request), file=self.process.stdin, flush=True)
         found = self.answer()
@@ -160,7 +161,7 @@ class DeepSpeed:
 
 
 def make_calls(request: dict[str, Any]) -> None:
-    """The body of HugePageCalls: prints bytes, wall and processor seconds of one pass."""
+    """The body of HugePageCalls: prints bytes, wall and processor seconds of its passes."""
     block, lanes, direction = request["block"], request["depth"], request["direction"]
     descriptor = os.open(request["path"], os.O_RDWR | os.O_DIRECT)
     blocks = os.fstat(descriptor).st_size // block
@@ -171,7 +172,7 @@ def make_calls(request: dict[str, Any]) -> None:
 
     def work(lane: int) -> None:
         piece = [view[lane * block:(lane + 1) * block]]
-        for number in range(lane, blocks, lanes):
+        for number in itertools.chain.from_iterable(itertools.repeat(range(lane, blocks, lanes), request["passes"])):
             writes = direction == "write" or (direction == "mixed" and number % 2 == 1)
             place = number // 2 + (blocks // 2 if writes else 0) if direction == "mixed" else number
             moved = (os.pwritev if writes else os.preadv)(descriptor, piece, place * block)
@@ -186,7 +187,7 @@ def make_calls(request: dict[str, Any]) -> None:
         wall_s = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"bytes": blocks * block, "wall_s": wall_s, "cpu_s": cpu_s}))
+    print(json.dumps({"bytes": blocks * block * request["passes"], "wall_s": wall_s, "cpu_s": cpu_s}))
 
 
 def peer_probe(peers: pathlib.Path, folder: pathlib.Path, mebibytes: int) -> dict[str, float]:
@@ -262,7 +263,7 @@ def measure(options: argparse.Namespace, folder: pathlib.Path) -> dict[str, Any]
         pair: dict[str, Any] = {direction: {} for direction in options.only}
         for direction in options.only:
             for each in order.sample(contenders, len(contenders)):
-                pair[direction][each.name] = each.run(direction, settings[each.name][direction])
+                pair[direction][each.name] = each.run(direction, settings[each.name][direction], options.passes)
         if options.peers:
             for direction, rate in peer_probe(options.peers, folder, options.mib).items():
                 if direction in pair:
@@ -272,7 +273,8 @@ def measure(options: argparse.Namespace, folder: pathlib.Path) -> dict[str, Any]
     cpu = compare_cpu(contenders[:2], settings, options.only, options.cpu_passes) if shutil.which("fio") else None
     results = {direction: summary(pairs, direction, [n for n in pairs[0][direction] if n != "spillway"])
                for direction in options.only}
-    return {"file_bytes": size, "pairs": options.pairs, "load1_at_end": os.getloadavg()[0], "notes": notes,
+    return {"file_bytes": size, "pairs": options.pairs, "passes": options.passes,
+            "load1_at_end": os.getloadavg()[0], "notes": notes,
             "settings": settings, "results": results, "cpu_s_per_gb": cpu, "raw": pairs}
 
 
@@ -282,8 +284,9 @@ def main() -> None:
     parser.add_argument("--dir", type=pathlib.Path, default=pathlib.Path.cwd(), help="folder on the drive to measure")
     parser.add_argument("--mib", type=int, default=512, help="of the file; at least 256")
     parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--passes", type=int, default=4, help="of each program over the file in a pair")
     parser.add_argument("--only", nargs="+", choices=DIRECTIONS, default=list(DIRECTIONS))
-    parser.add_argument("--sweep-loops", type=int, default=2, help="passes with each candidate before the pairs")
+    parser.add_argument("--sweep-loops", type=int, default=3, help="passes with each candidate before the pairs")
     parser.add_argument("--seed", type=int, default=1, help="of the order within the pairs")
     parser.add_argument("--cpu-passes", type=int, default=8, help="of a run that compares processor time")
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build" / "release" / "nvme_transfer")
