@@ -35,8 +35,14 @@ ctest --preset release --parallel "$tests_at_once"
 # What races or frees too early would be in the layers with threads and buffers. The arithmetic has neither: its
 # tests put guard pages around every run, and the long tests have it under sanitizers too.
 declare -A suites=([asan]="nvme cuda offload" [tsan]="nvme cuda offload")
-# Hundreds of whole runs, minutes each under ThreadSanitizer; scripts/test_long.sh has them.
-declare -A left_out=([asan]="every optimizer|killed at any point|moves between its commits|instruction sets and the timing|of its own weights gives|placement changes no bit|placement of client|power cut|every budget|forty million|room is judged" [tsan]="placement|killed at any point|moves between its commits|instruction sets and the timing|of its own weights gives|power cut|every optimizer|budget|forty million|ten thousand|the first failure|room is judged")
+# Hundreds of whole runs, minutes each under a sanitizer; scripts/test_long.sh has them.
+whole_runs="every optimizer|killed at any point|moves between its commits|instruction sets|of its own weights gives"
+whole_runs+="|placement|power cut|budget|forty million|room is judged|one hash whatever|resumed in other memory"
+# What one thread does after another, or what the file system does: nothing in it could race.
+one_thread="storage_place|storage_tuner|storage_bench|ten thousand|the first failure|extent map|commit log|lossy_tensor"
+one_thread+="|damage|dead runs|known again|keeps the first format|does not go on|never committed|where they live"
+one_thread+="|run moves to the drives"
+declare -A left_out=([asan]="$whole_runs" [tsan]="$whole_runs|$one_thread")
 for preset in asan tsan; do
     step "build, $preset"
     cmake --preset "$preset" >/dev/null

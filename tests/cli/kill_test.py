@@ -18,7 +18,8 @@ from support import CORPUS, program, temporary_folder, train  # noqa: E402
 RUN = ["--model", "gpt2:4x192x4", "--context", "64", "--batch", "2", "--seq", "64", "--lr", "1e-3",
        "--probe", "off", "--eval-sequences", "2", "--device", "sim:16MiB", "--host-mem", "24MiB",
        "--chunk-size", "64KiB"]
-LEAST_SECONDS_PER_KILL = 1.5
+LEAST_SECONDS_PER_KILL = 0.5
+PACE_STEPS = 8
 
 
 def resumed_at(folder):
@@ -44,11 +45,11 @@ def main():
     with temporary_folder() as top:
         whole, killed = pathlib.Path(top) / "whole", pathlib.Path(top) / "killed"
         began = time.monotonic()
-        pace = train(whole / "pace", *run, "--nvme", drives_in(whole / "pace", 1), "--steps", "20")
+        pace = train(whole / "pace", *run, "--nvme", drives_in(whole / "pace", 1), "--steps", str(PACE_STEPS))
         # Long enough for some commits, however slow the machine is today.
         seconds_per_kill = max(LEAST_SECONDS_PER_KILL, time.monotonic() - began)
         # Long enough that every kill lands before the end, even if nothing were ever lost.
-        steps = int(kills * seconds_per_kill / (pace["wall_s"] / 20)) + 50
+        steps = int(kills * seconds_per_kill / (pace["wall_s"] / PACE_STEPS)) + 50
         arguments = [*run, "--steps", str(steps)]
         expected = train(whole / "run", *arguments, "--nvme", drives_in(whole / "run", 1))["weights_xxh3"]
 

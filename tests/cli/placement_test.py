@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Spillway authors
-"""P1: one run, placed in many ways, ends with one set of weights. 24 steps each."""
+"""P1: one run, placed in many ways, ends with one set of weights. 12 steps each."""
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from support import fresh, temporary_folder, train  # noqa: E402
 
-RUN = ["--model", "gpt2:4x192x4", "--context", "96", "--batch", "4", "--seq", "80", "--steps", "24",
-       "--lr", "3e-3", "--warmup", "5", "--probe", "off", "--eval-sequences", "4", "--seed", "7"]
+RUN = ["--model", "gpt2:4x192x4", "--context", "96", "--batch", "4", "--seq", "80", "--steps", "12",
+       "--lr", "3e-3", "--warmup", "3", "--probe", "off", "--eval-sequences", "4", "--seed", "7"]
 DRIVE = ["--nvme", "{folder}/drive"]
 DEVICE = [*DRIVE, "--device", "sim:16MiB@4GB/s"]
 SMALL = [*DEVICE, "--host-mem", "24MiB", "--chunk-size", "64KiB"]
@@ -31,7 +31,7 @@ PLACEMENTS = {
     "cpu, everything recomputed": ["--recompute", "full"],
     "small, everything recomputed": [*SMALL, "--recompute", "full", "--micro-batches", "2"],
     "cpu, state on the drive": [*DRIVE, "--host-mem", "38MiB", "--chunk-size", "64KiB"],
-    "commits every 7 steps": [*SMALL, "--commit-every", "7"],
+    "commits every 5 steps": [*SMALL, "--commit-every", "5"],
     "one copy on the drive": [*SMALL, "--durable", "off"],
     "scalar arithmetic": ["--isa", "scalar"],
 }
@@ -44,13 +44,13 @@ MODES = {
     "int8 state": ["--state", "int8"],
 }
 IN_EVERY_MODE = ["all in memory on the cpu", "two threads", "small device, small host, drive", "small, 4 micro-batches"]
-IN_LOSSY_MODES = ["small, chunks of 128 KiB", "commits every 7 steps", "one copy on the drive", "scalar arithmetic"]
+IN_LOSSY_MODES = ["small, chunks of 128 KiB", "commits every 5 steps", "one copy on the drive", "scalar arithmetic"]
 
 
 def hash_of(folder, arguments):
     arguments = [argument.format(folder=folder) for argument in arguments]
     result = train(fresh(folder), *RUN, *arguments)
-    assert result["updates"] == 24 and result["exact"] is ("--state" not in arguments), result
+    assert result["updates"] == 12 and result["exact"] is ("--state" not in arguments), result
     return result
 
 
@@ -68,7 +68,7 @@ def main():
                 print(f"{mode:24} {name:34} {result['weights_xxh3']} {result['wall_s']:.1f} s, "
                       f"drive {result['bytes']['nvme_read'] + result['bytes']['nvme_written']} bytes", flush=True)
                 if "--nvme" in arguments:
-                    assert result["bytes"]["nvme_read"] > 10 << 20, "this placement was meant to use the drive"
+                    assert result["bytes"]["nvme_read"] > 5 << 20, "this placement was meant to use the drive"
     faults = [mode for mode, found in hashes.items() if len(set(found.values())) != 1]
     assert not faults, f"more than one set of weights in: {faults}"
     # Clipping at another norm is another run; waiting or not for a norm that clips nothing is the same one.

@@ -38,6 +38,8 @@ using spillway::testing::RecordingBackend;
 using spillway::testing::skip;
 using spillway::testing::TemporaryFolder;
 using testing::fill_pattern;
+using testing::fill_with;
+using testing::has_only;
 using testing::has_pattern;
 
 namespace {
@@ -270,10 +272,10 @@ TEST_CASE("io_backend: a backend destroyed with work in flight moves nothing aft
     const HugePageArena arena(64 * mebibyte);
     {
         IoQueue queue(make_named(name, 32), {});
-        std::fill(arena.bytes().begin(), arena.bytes().end(), std::byte{1});
+        fill_with(arena.bytes(), std::byte{1});
         queue.submit(IoRequest::make_write(file, 0, arena.bytes())).wait().throw_if_error();
     }
-    std::fill(arena.bytes().begin(), arena.bytes().end(), std::byte{0});
+    fill_with(arena.bytes(), std::byte{0});
     std::vector<BackendOperation> reads;
     for (std::uint64_t id = 0; id < 32; ++id)
         reads.push_back({id, IoOperation::read, &file, id * 2 * mebibyte,
@@ -293,10 +295,9 @@ TEST_CASE("io_backend: a backend destroyed with work in flight moves nothing aft
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     for (std::size_t i = 0; i < ends.size(); ++i)
         REQUIRE(end_of(i) == ends[i]);
-    std::fill(arena.bytes().begin(), arena.bytes().end(), std::byte{2});
+    fill_with(arena.bytes(), std::byte{2});
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    REQUIRE(std::all_of(arena.bytes().begin(), arena.bytes().end(),
-                        [](std::byte one) { return one == std::byte{2}; }));
+    REQUIRE(has_only(arena.bytes(), std::byte{2}));
 }
 
 TEST_CASE("io_backend: many threads share a queue") {
