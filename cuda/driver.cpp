@@ -9,13 +9,10 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "cuda/shared_library.h"
+
 namespace spillway::cuda {
 namespace {
-
-std::string last_loader_error() {
-    const char* text = ::dlerror();
-    return text != nullptr ? text : "the loader gives no reason";
-}
 
 template <typename Function>
 void find(void* library, const std::string& library_name, const char* symbol, Function& function) {
@@ -30,14 +27,10 @@ void find(void* library, const std::string& library_name, const char* symbol, Fu
 }  // namespace
 
 std::shared_ptr<const Driver> Driver::load(const std::string& library) {
-    std::shared_ptr<void> loaded(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL),
-                                 [](void* handle) {
-                                     if (handle != nullptr)
-                                         ::dlclose(handle);
-                                 });
+    auto [loaded, refusal] = load_library(library);
     if (loaded == nullptr)
-        throw DriverUnavailable(fmt::format(
-            "no CUDA driver ({}); install the NVIDIA driver, or use 'cpu'", last_loader_error()));
+        throw DriverUnavailable(
+            fmt::format("no CUDA driver ({}); install the NVIDIA driver, or use 'cpu'", refusal));
     driver::Functions functions;
 #define SPILLWAY_CUDA_DRIVER_FIND(name, symbol, parameters) \
     find(loaded.get(), library, #symbol, functions.name);

@@ -34,7 +34,7 @@ class Driver {
     /// DriverUnavailable.
     [[nodiscard]] static std::shared_ptr<const Driver> load(const std::string& library);
 
-    /// `loaded` is closed with the last owner.
+    /// `loaded` is let go with the last owner.
     Driver(std::shared_ptr<void> loaded, const driver::Functions& functions)
         : library_(std::move(loaded)), functions_(functions) {}
 

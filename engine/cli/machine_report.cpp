@@ -286,6 +286,9 @@ MachineReport inspect_machine(const fs::path& folder) {
     report.aio_requests = aio_requests();
     report.io_backend = nvme::automatic_choice();
     report.folder = inspect_folder(folder);
+    report.cuda = cuda::inspect_cuda();
+    report.nccl = cuda::inspect_nccl();
+    report.cufile = cuda::inspect_cufile();
     return report;
 }
 

@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "cuda/cuda_device.h"
+#include "cuda/nearby_library.h"
+
 namespace spillway::engine {
 
 struct NumaNode {
@@ -62,11 +65,14 @@ struct MachineReport {
     std::string aio_requests;         ///< of libaio, system-wide: "0 of 65536 in use"
     std::string io_backend;           ///< what "auto" comes to, and why
     FolderReport folder;
+    cuda::CudaReport cuda;
+    cuda::NearbyLibrary nccl;
+    cuda::NearbyLibrary cufile;
 };
 
-/// Asks the kernel, hwloc and the folder's file system; makes and drops a file without a name there
-/// to learn the limits of direct I/O. Never throws for something that cannot be learnt: the text
-/// says so.
+/// Asks the kernel, hwloc, the CUDA driver and the folder's file system; makes and drops a file
+/// without a name there to learn the limits of direct I/O. Never throws for something that cannot
+/// be learnt: the text says so.
 [[nodiscard]] MachineReport inspect_machine(const std::filesystem::path& folder);
 
 /// "solid state", "rotating", "virtual, of unknown kind" (a hypervisor's drive, or a file's), or

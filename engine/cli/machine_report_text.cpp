@@ -14,8 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t unlimited = ~std::uint64_t{0};
-/// Of everything a later version will ask the graphics processors for.
-constexpr const char* not_built = "not in this build";
 
 std::string line_of(const char* label, const std::string& text) {
     return fmt::format("{:<12} {}", label, text);
@@ -64,6 +62,66 @@ std::string direct_io_text(const FolderReport& folder) {
                        folder.memory_alignment_bytes, folder.offset_alignment_bytes);
 }
 
+/// "13.0" of 13000.
+std::string version_text(int version) {
+    return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+Json gpus_json(const cuda::CudaReport& report) {
+    auto list = Json::array();
+    for (const auto& gpu : report.devices)
+        list.push_back({{"name", gpu.name},
+                        {"memory_bytes", gpu.memory_bytes},
+                        {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+                        {"pci_address", gpu.pci_address},
+                        {"numa_node", gpu.numa_node}});
+    return list;
+}
+
+Json cuda_json(const cuda::CudaReport& report) {
+    Json json{{"driver", nullptr}, {"kernels", report.kernels}, {"refusal", nullptr}};
+    if (report.driver_version > 0)
+        json["driver"] = version_text(report.driver_version);
+    if (!report.refusal.empty())
+        json["refusal"] = report.refusal;
+    return json;
+}
+
+Json library_json(const cuda::NearbyLibrary& library) {
+    Json json{{"version", nullptr}, {"refusal", nullptr}};
+    if (!library.version.empty())
+        json["version"] = library.version;
+    if (!library.refusal.empty())
+        json["refusal"] = library.refusal;
+    return json;
+}
+
+std::string library_text(const cuda::NearbyLibrary& library) {
+    if (library.version.empty())
+        return "no: " + library.refusal;
+    return library.refusal.empty() ? library.version : library.version + ", but " + library.refusal;
+}
+
+void add_cuda_lines(const MachineReport& report, std::vector<std::string>& lines) {
+    const auto& cuda = report.cuda;
+    if (!cuda.refusal.empty())
+        lines.push_back(line_of("gpus", "none: " + cuda.refusal));
+    for (std::size_t i = 0; i < cuda.devices.size(); ++i) {
+        const auto& gpu = cuda.devices[i];
+        lines.push_back(line_of(
+            "gpu", fmt::format("cuda:{} {}, {}, compute capability {}.{}, at "
+                               "{}, NUMA node {}",
+                               i, gpu.name, human_bytes(gpu.memory_bytes), gpu.major, gpu.minor,
+                               gpu.pci_address,
+                               gpu.numa_node < 0 ? "unknown" : std::to_string(gpu.numa_node))));
+    }
+    if (cuda.driver_version > 0)
+        lines.push_back(line_of("cuda driver", version_text(cuda.driver_version)));
+    lines.push_back(line_of("kernels", cuda.kernels));
+    lines.push_back(line_of("nccl", library_text(report.nccl)));
+    lines.push_back(line_of("cufile", library_text(report.cufile)));
+}
+
 }  // namespace
 
 std::string machine_report_json(const MachineReport& report) {
@@ -87,9 +145,10 @@ std::string machine_report_json(const MachineReport& report) {
               {"aio_requests", report.aio_requests},
               {"io_backend", report.io_backend},
               {"folder", folder_json(report.folder)},
-              {"gpus", not_built},
-              {"cuda", not_built},
-              {"nccl", not_built}};
+              {"gpus", gpus_json(report.cuda)},
+              {"cuda", cuda_json(report.cuda)},
+              {"nccl", library_json(report.nccl)},
+              {"cufile", library_json(report.cufile)}};
     if (report.cgroup_processors > 0)
         root["cgroup_processors"] = report.cgroup_processors;
     if (report.memlock_bytes != unlimited)
@@ -129,10 +188,9 @@ std::vector<std::string> machine_report_lines(const MachineReport& report) {
                                      folder.drive, human_bytes(folder.free_bytes))),
         line_of("direct I/O", direct_io_text(folder)),
         line_of("queue", queue_text(folder.queue)),
-        line_of("gpus", not_built),
-        line_of("cuda, nccl", not_built),
     };
     lines.insert(lines.end(), rest.begin(), rest.end());
+    add_cuda_lines(report, lines);
     return lines;
 }
 

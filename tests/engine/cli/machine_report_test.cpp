@@ -58,13 +58,48 @@ TEST_CASE("machine_report: every part has an answer, and the folder stays as it 
     CHECK(root["folder"]["path"] == folder.path().string());
     CHECK(root["io_backend"] == report.io_backend);
     CHECK(root["folder"]["largest_request_bytes"] == queue.largest_request_bytes);
-    CHECK(root["cuda"] == "not in this build");
+    CHECK(root["gpus"].size() == report.cuda.devices.size());
+    // Either there is something, or the reason why not.
+    CHECK(root["cuda"]["refusal"].is_null() == report.cuda.refusal.empty());
+    CHECK((!report.cuda.devices.empty() || !report.cuda.refusal.empty()));
+    for (const auto* library : {"nccl", "cufile"})
+        CHECK((root[library]["version"].is_string() || root[library]["refusal"].is_string()));
     std::string all;
     for (const auto& line : machine_report_lines(report))
         all += line + "\n";
     CHECK_THAT(all, Contains(report.cpu) && Contains("io_uring") && Contains("libaio") &&
                         Contains("memlock") && Contains("numa node") && Contains("io backend") &&
-                        Contains("queue") && Contains("not in this build"));
+                        Contains("queue") && Contains("gpu") && Contains("kernels") &&
+                        Contains("nccl") && Contains("cufile"));
+}
+
+TEST_CASE("machine_report: GPUs and the libraries for them are shown with their versions") {
+    MachineReport report;
+    report.cuda.driver_version = 13020;
+    report.cuda.kernels = "sm_90";
+    report.cuda.devices = {{.name = "Big",
+                            .memory_bytes = std::uint64_t{8} << 30,
+                            .major = 9,
+                            .minor = 0,
+                            .pci_address = "0000:65:00.0",
+                            .numa_node = 1}};
+    report.nccl.version = "2.28.9";
+    report.cufile = {.version = "1.15.0", .refusal = "the kernel has no nvidia-fs"};
+    const auto root = nlohmann::json::parse(machine_report_json(report));
+    CHECK(root["gpus"][0]["name"] == "Big");
+    CHECK(root["gpus"][0]["compute_capability"] == "9.0");
+    CHECK(root["gpus"][0]["numa_node"] == 1);
+    CHECK(root["cuda"]["driver"] == "13.2");
+    CHECK(root["cuda"]["refusal"].is_null());
+    CHECK(root["nccl"]["version"] == "2.28.9");
+    CHECK(root["cufile"]["refusal"] == report.cufile.refusal);
+    std::string all;
+    for (const auto& line : machine_report_lines(report))
+        all += line + "\n";
+    CHECK_THAT(all, Contains("cuda:0 Big, 8.00 GiB, compute capability 9.0, at 0000:65:00.0, NUMA "
+                             "node 1") &&
+                        Contains("13.2") && Contains("2.28.9") &&
+                        Contains("1.15.0, but the kernel has no nvidia-fs"));
 }
 
 TEST_CASE("machine_report: a folder that is not there is said to be so") {
