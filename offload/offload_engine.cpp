@@ -59,6 +59,8 @@ class OffloadEngine::Impl {
           tensor_steps_(order_.tensors().size(), 0) {
         check_folder();
         count_tables();
+        for (const auto& run : planes_.copied())
+            registrations_.push_back(device_.register_host(run.data(), run.size()));
         work_ = ledger_.arena("work buffers", detail::bootstrap_bytes(plan_));
         if (options_.timing == UpdateTiming::after_norm)
             spill_.emplace(queues_, folder_.extents_folders(), plan_, order_.tiles(), shares());
@@ -282,6 +284,7 @@ class OffloadEngine::Impl {
     detail::DriveQueues queues_;
     detail::TileStore store_;
     detail::HostPlanes planes_;
+    std::vector<std::unique_ptr<cuda::HostRegistration>> registrations_;  ///< of planes_
     detail::ChunkBoard board_;
     CommitLog log_;
     std::optional<detail::GradientSpill> spill_;

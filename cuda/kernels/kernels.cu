@@ -7,6 +7,10 @@
 #define SPILLWAY_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 #endif
 
+#include "cuda/kernels/attention.cuh"
+#include "cuda/kernels/embeddings.cuh"
 #include "cuda/kernels/gradients.cuh"
 #include "cuda/kernels/masters.cuh"
 #include "cuda/kernels/optimizer.cuh"
+#include "cuda/kernels/products.cuh"
+#include "cuda/kernels/rows.cuh"

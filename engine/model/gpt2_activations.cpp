@@ -110,8 +110,10 @@ void Gpt2Activations::carve(std::size_t threads, std::byte* base) {
     scratch_.activated = carver.take<float>(std::max(micro * feed_forward + wide, logits));
     scratch_.wide_gradient = scratch_.activated + (base == nullptr ? 0 : micro * feed_forward);
     scratch_.logits = scratch_.activated;
-    scratch_.attention =
-        carver.take<float>(attention_scratch_elements(attention_shape(config_, shape_), threads));
+    // Of a device's own kernels attention_backward takes one float a head and token.
+    scratch_.attention = carver.take<float>(
+        std::max(attention_scratch_elements(attention_shape(config_, shape_), threads),
+                 micro * config_.heads));
     scratch_.statistics = carver.take<RowStatistics>(tokens);
     bytes_ = round_up(carver.used_bytes(), page_bytes);
 }

@@ -2,9 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
-#include "engine/compute/compute_pool.h"
-#include "engine/compute/product.h"
-#include "engine/compute/token_rows.h"
+#include "engine/compute/compute.h"
 #include "engine/model/gpt2_activations.h"
 #include "engine/model/gpt2_tensors.h"
 
@@ -13,9 +11,9 @@ namespace spillway::engine {
 /// One transformer block on one micro-batch:
 ///   middle = x + projection(attention(qkv(ln_1(x))))      y = middle +
 ///   down(gelu(up(ln_2(middle))))
-/// Called inside kernels: all pointers are device pointers.
+/// Called inside Compute::enqueue(): all pointers are device pointers.
 struct BlockCompute {
-    ComputePool& pool;
+    Compute& compute;
     const Gpt2Config& config;
     TokenRows rows;
     Scratch scratch;
@@ -49,10 +47,6 @@ struct BlockCompute {
     void norm_backward(const float* input, const float* weight, Contribution contribution,
                        float* weight_gradient, float* bias_gradient,
                        float* residual_gradient) const;
-    /// Weight and bias gradient of y = x weight^T + bias.
-    void linear_gradients(const float* gradient, const float* input, const WeightShape& shape,
-                          Contribution contribution, float* weight_gradient,
-                          float* bias_gradient) const;
 
     [[nodiscard]] AttentionShape attention_shape() const;
     [[nodiscard]] WeightShape qkv_shape() const;

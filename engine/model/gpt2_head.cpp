@@ -4,9 +4,6 @@
 
 #include <algorithm>
 
-#include "engine/compute/layer_norm.h"
-#include "engine/compute/softmax.h"
-
 namespace spillway::engine {
 
 template <typename Body>
@@ -23,26 +20,20 @@ void HeadCompute::over_chunks(const Body& body) const {
 }
 
 void HeadCompute::logits(const Chunk& chunk, const float* table) const {
-    product(pool, chunk.rows, scratch.normal + chunk.first_row * config.hidden, table,
-            table_shape(), scratch.logits);
+    compute.product(chunk.rows, scratch.normal + chunk.first_row * config.hidden, table,
+                    table_shape(), scratch.logits);
 }
 
 void HeadCompute::losses(const Chunk& chunk, const TokenIds& tokens, LogitsGradient gradient,
                          float scale, double* token_losses) const {
-    pool.for_each(chunk.rows.tokens(), [&](std::size_t i) {
-        const std::size_t row = chunk.first_row + i;
-        const std::size_t next = row % rows.sequence_tokens + 1;
-        const auto target =
-            static_cast<std::size_t>(tokens.ids[row / rows.sequence_tokens * tokens.stride + next]);
-        token_losses[row] = cross_entropy(pool.isa(), scratch.logits + i * config.vocabulary,
-                                          config.vocabulary, target, gradient, scale);
-    });
+    compute.cross_entropy({scratch.logits, chunk.rows.tokens(), chunk.first_row, config.vocabulary},
+                          rows, tokens, gradient, scale, token_losses);
 }
 
 void HeadCompute::evaluate(const NormTensors<const float>& norm, const float* table,
                            const float* input, const TokenIds& tokens, double* token_losses) const {
-    layer_norm(pool, rows.tokens(), config.hidden, input, norm.weight, norm.bias, scratch.normal,
-               scratch.statistics);
+    compute.layer_norm(rows.tokens(), config.hidden, input, norm.weight, norm.bias, scratch.normal,
+                       scratch.statistics);
     over_chunks([&](const Chunk& chunk) {
         logits(chunk, table);
         losses(chunk, tokens, LogitsGradient::none, 0.0f, token_losses);
@@ -53,26 +44,26 @@ void HeadCompute::train(const NormTensors<const float>& norm, const float* table
                         const float* input, const TokenIds& tokens, float gradient_scale,
                         Contribution contribution, double* token_losses, float* table_gradient,
                         float* normal_gradient) const {
-    layer_norm(pool, rows.tokens(), config.hidden, input, norm.weight, norm.bias, scratch.normal,
-               scratch.statistics);
+    compute.layer_norm(rows.tokens(), config.hidden, input, norm.weight, norm.bias, scratch.normal,
+                       scratch.statistics);
     over_chunks([&](const Chunk& chunk) {
         const std::size_t at = chunk.first_row * config.hidden;
         logits(chunk, table);
         losses(chunk, tokens, LogitsGradient::replace_logits, gradient_scale, token_losses);
-        product_weight_gradient(
-            pool, chunk.rows, scratch.logits, scratch.normal + at, table_shape(),
+        compute.product_weight_gradient(
+            chunk.rows, scratch.logits, scratch.normal + at, table_shape(),
             chunk.first_row == 0 ? contribution : Contribution::further, table_gradient);
-        product_input_gradient(pool, chunk.rows, scratch.logits, table, table_shape(),
-                               normal_gradient + at);
+        compute.product_input_gradient(chunk.rows, scratch.logits, table, table_shape(),
+                                       normal_gradient + at);
     });
 }
 
 void HeadCompute::last_logits(const NormTensors<const float>& norm, const float* table,
                               const float* input) const {
     const std::size_t last = rows.tokens() - 1;
-    layer_norm(pool, 1, config.hidden, input + last * config.hidden, norm.weight, norm.bias,
-               scratch.normal, scratch.statistics);
-    product(pool, {1, 1}, scratch.normal, table, table_shape(), scratch.logits);
+    compute.layer_norm(1, config.hidden, input + last * config.hidden, norm.weight, norm.bias,
+                       scratch.normal, scratch.statistics);
+    compute.product({1, 1}, scratch.normal, table, table_shape(), scratch.logits);
 }
 
 }  // namespace spillway::engine

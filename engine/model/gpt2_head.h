@@ -2,17 +2,16 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
-#include "engine/compute/compute_pool.h"
-#include "engine/compute/embedding.h"
-#include "engine/compute/product.h"
+#include "engine/compute/compute.h"
 #include "engine/model/gpt2_activations.h"
 #include "engine/model/gpt2_tensors.h"
 
 namespace spillway::engine {
 
-/// Final LayerNorm, tied output layer and loss, on one micro-batch. Called inside kernels.
+/// Final LayerNorm, tied output layer and loss, on one micro-batch. Called inside
+/// Compute::enqueue().
 struct HeadCompute {
-    ComputePool& pool;
+    Compute& compute;
     const Gpt2Config& config;
     TokenRows rows;
     Scratch scratch;

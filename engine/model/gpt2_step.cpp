@@ -9,8 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/compute/embedding.h"
-#include "engine/compute/layer_norm.h"
+#include "engine/compute/compute.h"
 #include "engine/model/gpt2_activations.h"
 #include "engine/model/gpt2_block.h"
 #include "engine/model/gpt2_head.h"
@@ -38,7 +37,7 @@ class Gpt2Step::Impl {
         : config_(resolved_for(config, shape)),
           shape_(shape),
           stream_(compute),
-          pool_(pool),
+          compute_(make_compute(compute, pool)),
           offsets_(config_),
           buffer_(device.allocate(device_bytes(config, shape, pool.threads()))),
           memory_(config_, shape, pool.threads(), buffer_.data()),
@@ -168,19 +167,19 @@ class Gpt2Step::Impl {
     [[nodiscard]] std::size_t final_norm_unit() const { return first_block_unit + config_.layers; }
 
     [[nodiscard]] BlockCompute block_compute(const TokenRows& rows, std::size_t token) const {
-        return {pool_, config_, rows, memory_.scratch(token)};
+        return {*compute_, config_, rows, memory_.scratch(token)};
     }
 
     [[nodiscard]] HeadCompute head_compute(const TokenRows& rows, std::size_t token) const {
-        return {pool_, config_, rows, memory_.scratch(token), memory_.logits_rows()};
+        return {*compute_, config_, rows, memory_.scratch(token), memory_.logits_rows()};
     }
 
     void embed_tokens(ParameterStream& parameters, const TokenRows& rows) {
         const float* table = parameters.acquire_weights(token_table_unit);
         const float* positions = parameters.acquire_weights(position_table_unit);
-        stream_.launch("embed", [=, this] {
-            engine::embed(pool_, rows, token_ids(0), config_.hidden, table, positions,
-                          memory_.block_input(0, 0));
+        compute_->enqueue("embed", [=, this] {
+            compute_->embed(rows, token_ids(0), config_.hidden, config_.vocabulary, table,
+                            positions, memory_.block_input(0, 0));
         });
         parameters.release_weights(token_table_unit);
         parameters.release_weights(position_table_unit);
@@ -197,7 +196,7 @@ class Gpt2Step::Impl {
         const std::size_t unit = first_block_unit + layer;
         const auto weights = offsets_.block(parameters.acquire_weights(unit));
         over_micro_batches([&](std::size_t token) {
-            stream_.launch("block_forward", [=, this] {
+            compute_->enqueue("block_forward", [=, this] {
                 block_compute(micro_rows_, token)
                     .forward(weights, memory_.block_input(layer, token),
                              memory_.block(layer, token), memory_.block_input(layer + 1, token));
@@ -213,7 +212,7 @@ class Gpt2Step::Impl {
         const auto weights = offsets_.block(parameters.acquire_weights(unit));
         for (std::size_t i = 0; i < micro_batches; ++i) {
             const std::size_t token = i * rows.tokens();
-            stream_.launch("block_evaluate", [=, this] {
+            compute_->enqueue("block_evaluate", [=, this] {
                 block_compute(rows, token)
                     .forward(weights, memory_.block_input(layer % 2, token), memory_.block(0, 0),
                              memory_.block_input((layer + 1) % 2, token));
@@ -236,7 +235,7 @@ class Gpt2Step::Impl {
         float* gradient = parameters.acquire_gradient(token_table_unit);
         const auto scale = static_cast<float>(1.0 / static_cast<double>(all_rows_.tokens()));
         over_micro_batches([&](std::size_t token) {
-            stream_.launch("head", [=, this] {
+            compute_->enqueue("head", [=, this] {
                 head_compute(micro_rows_, token)
                     .train(weights.norm, weights.table, memory_.block_input(config_.layers, token),
                            token_ids(token), scale,
@@ -253,15 +252,16 @@ class Gpt2Step::Impl {
 
     void final_norm_backward(ParameterStream& parameters, const float* weight) {
         const auto gradient = offsets_.final_norm(parameters.acquire_gradient(final_norm_unit()));
-        stream_.launch("final_norm_backward", [=, this] {
+        compute_->enqueue("final_norm_backward", [=, this] {
             const float* input = memory_.block_input(config_.layers, 0);
             const RowStatistics* statistics = memory_.scratch(0).statistics;
             float* residual = memory_.residual_gradient(0);
-            layer_norm_parameter_gradients(pool_, all_rows_, config_.hidden, input, statistics,
-                                           residual, Contribution::first, gradient.weight,
-                                           gradient.bias);
-            layer_norm_input_gradient(pool_, all_rows_.tokens(), config_.hidden, input, statistics,
-                                      weight, residual, InputGradient::replace, residual);
+            compute_->layer_norm_parameter_gradients(all_rows_, config_.hidden, input, statistics,
+                                                     residual, Contribution::first, gradient.weight,
+                                                     gradient.bias);
+            compute_->layer_norm_input_gradient(all_rows_.tokens(), config_.hidden, input,
+                                                statistics, weight, residual,
+                                                InputGradient::replace, residual);
         });
         parameters.release_gradient(final_norm_unit());
     }
@@ -269,7 +269,7 @@ class Gpt2Step::Impl {
     void head_evaluate(ParameterStream& parameters) {
         const HeadWeights weights = acquire_head(parameters);
         over_micro_batches([&](std::size_t token) {
-            stream_.launch("head_evaluate", [=, this] {
+            compute_->enqueue("head_evaluate", [=, this] {
                 head_compute(micro_rows_, token)
                     .evaluate(weights.norm, weights.table,
                               memory_.block_input(config_.layers % 2, token), token_ids(token),
@@ -282,7 +282,7 @@ class Gpt2Step::Impl {
 
     void head_logits(ParameterStream& parameters, const TokenRows& rows, std::span<float> logits) {
         const HeadWeights weights = acquire_head(parameters);
-        stream_.launch("head_logits", [=, this] {
+        compute_->enqueue("head_logits", [=, this] {
             head_compute(rows, 0).last_logits(weights.norm, weights.table,
                                               memory_.block_input(config_.layers % 2, 0));
         });
@@ -298,7 +298,7 @@ class Gpt2Step::Impl {
         const auto weights = offsets_.block(parameters.acquire_weights(unit));
         const auto gradients = offsets_.block(parameters.acquire_gradient(unit));
         over_micro_batches([&](std::size_t token) {
-            stream_.launch("block_backward", [=, this] {
+            compute_->enqueue("block_backward", [=, this] {
                 const auto block = block_compute(micro_rows_, token);
                 const auto kept = memory_.block(layer, token);
                 const float* input = memory_.block_input(layer, token);
@@ -315,26 +315,22 @@ class Gpt2Step::Impl {
 
     void embedding_backward(ParameterStream& parameters) {
         float* positions = parameters.acquire_gradient(position_table_unit);
-        stream_.launch("position_table_gradient", [=, this] {
-            position_table_gradient(pool_, all_rows_, config_.hidden, config_.context,
-                                    memory_.residual_gradient(0), positions);
+        compute_->enqueue("position_table_gradient", [=, this] {
+            compute_->position_table_gradient(all_rows_, config_.hidden, config_.context,
+                                              memory_.residual_gradient(0), positions);
         });
         parameters.release_gradient(position_table_unit);
         float* table = parameters.acquire_gradient(token_table_unit);
-        stream_.launch("token_table_gradient", [=, this] {
-            token_table_gradient(pool_, all_rows_, token_ids(0), config_.hidden, config_.vocabulary,
-                                 memory_.residual_gradient(0), table);
+        compute_->enqueue("token_table_gradient", [=, this] {
+            compute_->token_table_gradient(all_rows_, token_ids(0), config_.hidden,
+                                           config_.vocabulary, memory_.residual_gradient(0), table);
         });
         parameters.release_gradient(token_table_unit);
     }
 
     double mean_loss() {
-        stream_.launch("sum_losses", [this] {
-            const double* losses = memory_.token_losses();
-            double sum = 0;
-            for (std::size_t i = 0; i < all_rows_.tokens(); ++i)
-                sum += losses[i];
-            *memory_.loss() = sum / static_cast<double>(all_rows_.tokens());
+        compute_->enqueue("mean_loss", [this] {
+            compute_->mean_loss(memory_.token_losses(), all_rows_.tokens(), memory_.loss());
         });
         stream_.copy_to_host(reinterpret_cast<std::byte*>(&host_loss_),
                              reinterpret_cast<const std::byte*>(memory_.loss()), sizeof(double));
@@ -345,7 +341,7 @@ class Gpt2Step::Impl {
     const Gpt2Config config_;
     const BatchShape shape_;
     cuda::Stream& stream_;
-    ComputePool& pool_;
+    std::unique_ptr<Compute> compute_;
     Gpt2Offsets offsets_;
     cuda::DeviceBuffer buffer_;
     Gpt2Activations memory_;  ///< cut from buffer_

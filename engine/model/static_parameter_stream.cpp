@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "cuda/optimizer_kernels.h"
+
 namespace spillway::engine {
 namespace {
 
@@ -134,10 +136,13 @@ void StaticParameterStream::release_gradient(std::size_t unit) {
         const float* further = further_contribution();
         const auto count =
             static_cast<std::size_t>(offload::unit_range(order_, units_[unit]).size());
-        compute_.launch("add_contribution", [sum, further, count] {
-            for (std::size_t i = 0; i < count; ++i)
-                sum[i] += further[i];
-        });
+        if (auto* const kernels = compute_.kernels())
+            cuda::add_gradient(*kernels, sum, further, count);
+        else
+            compute_.launch("add_contribution", [sum, further, count] {
+                for (std::size_t i = 0; i < count; ++i)
+                    sum[i] += further[i];
+            });
     }
     const auto expected = order_.tensors()[units_[unit].first_tensor].contributions;
     contributions_[unit] = (contributions_[unit] + 1) % expected;

@@ -31,14 +31,16 @@ LaneTimes lane_times(const MachineRates& rates, const StepDemand& demand) {
                                   static_cast<double>(demand.nvme_written_bytes)),
             .link_s = link_time_s(rates, static_cast<double>(demand.to_device_bytes),
                                   static_cast<double>(demand.to_host_bytes)),
-            .dram_s = time_of(static_cast<double>(demand.dram_bytes), rates.dram)};
+            .dram_s = time_of(static_cast<double>(demand.dram_bytes), rates.dram),
+            .gpu_s = demand.gpu_s};
 }
 
 StepBound step_bound(const LaneTimes& lanes) {
-    const std::array<std::pair<const char*, double>, 4> times{{{"cpu", lanes.cpu_s},
+    const std::array<std::pair<const char*, double>, 5> times{{{"cpu", lanes.cpu_s},
                                                                {"nvme", lanes.nvme_s},
                                                                {"link", lanes.link_s},
-                                                               {"dram", lanes.dram_s}}};
+                                                               {"dram", lanes.dram_s},
+                                                               {"gpu", lanes.gpu_s}}};
     StepBound bound;
     for (const auto& [resource, seconds] : times) {
         if (seconds > bound.seconds)

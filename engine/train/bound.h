@@ -24,7 +24,8 @@ struct StepDemand {
     std::uint64_t to_device_bytes = 0;
     std::uint64_t to_host_bytes = 0;
     std::uint64_t dram_bytes = 0;
-    double cpu_s = 0;  ///< forward, backward and update with everything resident
+    double cpu_s = 0;  ///< update, and passes that the processor makes; everything resident
+    double gpu_s = 0;  ///< passes that a device with kernels of its own makes
 };
 
 /// Seconds a step keeps each resource busy, all others free.
@@ -33,6 +34,7 @@ struct LaneTimes {
     double nvme_s = 0;
     double link_s = 0;
     double dram_s = 0;
+    double gpu_s = 0;
 };
 
 /// A demand whose rate is unknown does not count.
@@ -47,7 +49,7 @@ struct LaneTimes {
 /// The physical bound of a step and the resource that sets it.
 struct StepBound {
     double seconds = 0;
-    std::string by;  ///< "nvme", "link", "dram", "cpu"; "" if nothing is known
+    std::string by;  ///< "nvme", "link", "dram", "cpu", "gpu"; "" if nothing is known
 };
 
 /// Design section 3: the slowest resource's time.

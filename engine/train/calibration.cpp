@@ -112,7 +112,9 @@ double extrapolate_pass(double one_layer_s, double two_layers_s, std::uint32_t l
 PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
                          const Gpt2Config& config, const BatchShape& shape) {
     auto timed = shape;
-    timed.sequences = timed_sequences(config, shape, pool.threads());
+    // A GPU is timed with as much as it will be given: less would not fill it.
+    timed.sequences = compute.kernels() != nullptr ? shape.sequences / shape.micro_batches
+                                                   : timed_sequences(config, shape, pool.threads());
     timed.micro_batches = 1;
     const auto time = [&](std::uint32_t layers) {
         auto few = config;

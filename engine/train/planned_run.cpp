@@ -3,11 +3,14 @@
 #include "engine/train/planned_run.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "cpu_optim/isa.h"
+#include "cuda/device.h"
 #include "cuda/device_spec.h"
 #include "engine/cli/usage_error.h"
 #include "engine/compute/compute_pool.h"
@@ -24,11 +27,27 @@ std::size_t simulated_bytes(const TrainSettings& settings) {
     return cuda::parse_device_spec(settings.device).capacity_bytes;
 }
 
+/// What the device has for a run; `host_bytes` where it computes in host memory.
+std::size_t device_budget(const TrainSettings& settings, std::size_t host_bytes) {
+    const auto spec = cuda::parse_device_spec(settings.device);
+    if (spec.kind == cuda::DeviceSpec::Kind::cpu)
+        return host_bytes;
+    if (spec.kind == cuda::DeviceSpec::Kind::sim)
+        return spec.capacity_bytes;
+    try {
+        return cuda::make_device(settings.device, settings.device_mem)->capacity_bytes();
+    } catch (const std::invalid_argument& refused) {
+        throw UsageError(std::string("--device: ") + refused.what());
+    }
+}
+
 MemoryBudgets make_budgets(const TrainSettings& settings, const AvailableMemory& available,
                            Console& console) {
     const auto simulated = simulated_bytes(settings);
+    const bool on_host =
+        cuda::parse_device_spec(settings.device).kind == cuda::DeviceSpec::Kind::cpu;
     MemoryBudgets budgets;
-    budgets.device_kind = simulated == 0 ? cuda::MemoryKind::host : cuda::MemoryKind::device;
+    budgets.device_kind = on_host ? cuda::MemoryKind::host : cuda::MemoryKind::device;
     budgets.host_bytes = settings.host_mem;
     if (settings.host_mem == 0) {
         const auto margin = memory_margin(available.bytes) + simulated;
@@ -44,7 +63,7 @@ MemoryBudgets make_budgets(const TrainSettings& settings, const AvailableMemory&
                                  human_bytes(budgets.host_bytes), human_bytes(available.bytes),
                                  available.limited_by, human_bytes(margin)));
     }
-    budgets.device_bytes = simulated == 0 ? budgets.host_bytes : simulated;
+    budgets.device_bytes = device_budget(settings, budgets.host_bytes);
     if (settings.device_mem > 0)
         budgets.device_bytes = std::min<std::size_t>(budgets.device_bytes, settings.device_mem);
     return budgets;

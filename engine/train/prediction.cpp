@@ -10,21 +10,26 @@ namespace {
 
 /// What one of the two passes has to do, beside the other resources.
 struct Phase {
-    double cpu_s = 0;
+    double pass_s = 0;    ///< forward or backward
+    double update_s = 0;  ///< of the processor
     double nvme_read_bytes = 0;
     double nvme_written_bytes = 0;
     double to_device_bytes = 0;
     double to_host_bytes = 0;
 };
 
-double seconds_of(const Phase& phase, const MachineRates& rates) {
-    return std::max({phase.cpu_s,
-                     nvme_time_s(rates, phase.nvme_read_bytes, phase.nvme_written_bytes),
-                     link_time_s(rates, phase.to_device_bytes, phase.to_host_bytes)});
+double seconds_of(const Phase& phase, const StepCosts& costs) {
+    // One processor does both, or a GPU and a processor one each.
+    const double compute_s = costs.passes_by == PassesBy::cpu
+                                 ? phase.pass_s + phase.update_s
+                                 : std::max(phase.pass_s, phase.update_s);
+    return std::max({compute_s,
+                     nvme_time_s(costs.rates, phase.nvme_read_bytes, phase.nvme_written_bytes),
+                     link_time_s(costs.rates, phase.to_device_bytes, phase.to_host_bytes)});
 }
 
 void add_update(Phase& phase, const StepCosts& costs) {
-    phase.cpu_s += costs.update_s;
+    phase.update_s += costs.update_s;
     phase.nvme_read_bytes += static_cast<double>(costs.update_read_bytes + costs.gradient_bytes);
     phase.nvme_written_bytes += static_cast<double>(costs.update_written_bytes);
 }
@@ -43,10 +48,10 @@ double commit_share_s(const StepCosts& costs, double step_s) {
 StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing) {
     const double half_weights = static_cast<double>(costs.weight_read_bytes) / 2;
     const double half_link = static_cast<double>(costs.to_device_bytes) / 2;
-    Phase forward{.cpu_s = costs.pass.forward_s,
+    Phase forward{.pass_s = costs.pass.forward_s,
                   .nvme_read_bytes = half_weights,
                   .to_device_bytes = half_link};
-    Phase backward{.cpu_s = costs.pass.backward_s,
+    Phase backward{.pass_s = costs.pass.backward_s,
                    .nvme_read_bytes = half_weights,
                    .nvme_written_bytes = static_cast<double>(costs.gradient_bytes),
                    .to_device_bytes = half_link,
@@ -55,8 +60,8 @@ StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing
     StepPrediction prediction;
     prediction.lanes = lane_times(costs.rates, costs.demand());
     prediction.bound = step_bound(prediction.lanes);
-    prediction.forward_s = seconds_of(forward, costs.rates);
-    prediction.backward_s = seconds_of(backward, costs.rates);
+    prediction.forward_s = seconds_of(forward, costs);
+    prediction.backward_s = seconds_of(backward, costs);
     const double step_s =
         std::max(prediction.forward_s + prediction.backward_s, prediction.lanes.dram_s);
     prediction.commit_s = commit_share_s(costs, step_s);

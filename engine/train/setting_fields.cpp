@@ -180,11 +180,8 @@ void check_device(const std::string& value) {
     const auto device = cuda::parse_device_spec(value);
     if (device.kind == cuda::DeviceSpec::Kind::cuda) {
         const auto refusal = cuda::cuda_refusal(cuda::inspect_cuda(), device.ordinal);
-        throw std::invalid_argument(fmt::format(
-            "\"{}\": {}", value,
-            refusal.empty() ? "there is such a device, but training on it is not available in this "
-                              "version; it takes cpu and sim:BYTES[@RATE]"
-                            : refusal));
+        if (!refusal.empty())
+            throw std::invalid_argument(fmt::format("\"{}\": {}", value, refusal));
     }
     const auto rate = device.link_bytes_per_s;
     if (rate != 0 && !(rate >= least && rate < most))

@@ -56,7 +56,8 @@ RunMachine make_run_machine(const TrainSettings& settings, const MemoryBudgets& 
 MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine, Console& console) {
     const auto profile = find_profile_of(run, machine, console);
     const auto drive = profile.drive.value_or(DriveRates{});
-    return {.rates = {.nvme_read = drive.read_bytes_per_s,
+    return {.passes_by = machine.compute->kernels() != nullptr ? PassesBy::gpu : PassesBy::cpu,
+            .rates = {.nvme_read = drive.read_bytes_per_s,
                       .nvme_write = drive.write_bytes_per_s,
                       .nvme_mixed = drive.mixed_bytes_per_s,
                       .to_device = profile.to_device_bytes_per_s,
@@ -82,12 +83,14 @@ std::uint64_t commit_bytes(const PlannedRun& run) {
 }
 
 StepDemand StepCosts::demand() const noexcept {
+    const double pass_s = pass.forward_s + pass.backward_s;
     return {.nvme_read_bytes = update_read_bytes + weight_read_bytes + gradient_bytes,
             .nvme_written_bytes = update_written_bytes + gradient_bytes,
             .to_device_bytes = to_device_bytes,
             .to_host_bytes = to_host_bytes,
             .dram_bytes = dram_bytes,
-            .cpu_s = pass.forward_s + pass.backward_s + update_s};
+            .cpu_s = update_s + (passes_by == PassesBy::cpu ? pass_s : 0),
+            .gpu_s = passes_by == PassesBy::gpu ? pass_s : 0};
 }
 
 StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
@@ -98,6 +101,7 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
                           static_cast<double>(std::max<std::uint64_t>(1, speed.pass_tokens));
     StepCosts costs;
     costs.rates = speed.rates;
+    costs.passes_by = speed.passes_by;
     costs.pass = {.forward_s = speed.pass.forward_s * passes,
                   .backward_s = speed.pass.backward_s * passes};
     if (speed.update_parameters_per_s > 0)

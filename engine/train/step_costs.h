@@ -24,8 +24,12 @@ struct RunMachine {
 [[nodiscard]] RunMachine make_run_machine(const TrainSettings& settings,
                                           const MemoryBudgets& budgets);
 
+/// What a run's forward and backward passes keep busy.
+enum class PassesBy { cpu, gpu };
+
 /// How fast this machine does a run's work.
 struct MachineSpeed {
+    PassesBy passes_by = PassesBy::cpu;
     MachineRates rates;
     double update_parameters_per_s = 0;  ///< AdamW over split masters; 0: not measured
     PassTimes pass;                      ///< of pass_tokens, everything resident
@@ -40,6 +44,7 @@ struct MachineSpeed {
 /// What one step of a planned run costs, resource by resource.
 struct StepCosts {
     MachineRates rates;
+    PassesBy passes_by = PassesBy::cpu;
     PassTimes pass;
     double update_s = 0;  ///< arithmetic
     /// Bytes: of the update's own traffic, of weights read for the passes, and of gradients that

@@ -13,9 +13,21 @@
 #include "cpu_optim/gradient_scan.h"
 
 namespace spillway::offload::detail {
+namespace {
+
+std::size_t chunk_bytes(const OffloadPlan& plan) noexcept {
+    return static_cast<std::size_t>(plan.chunk_tiles) * gradient_tile_bytes;
+}
+
+}  // namespace
 
 GradientCollector::GradientCollector(const Context& context, MemoryLedger& ledger)
     : context_(context),
+      assembly_(ledger, context.device, "gradient assembly",
+                context.plan.gradient_slots * chunk_bytes(context.plan)),
+      contribution_(
+          ledger, context.device, "gradient contribution",
+          context.device.memory_kind() == cuda::MemoryKind::device ? chunk_bytes(context.plan) : 0),
       copy_stream_(context.device.create_stream("gradients down")),
       stall_(context.compute, context.stalls),
       progress_(context.plan.chunks),
@@ -24,15 +36,11 @@ GradientCollector::GradientCollector(const Context& context, MemoryLedger& ledge
       tile_nonfinite_(context.order.tiles(), 0),
       thread_(context.monitor) {
     const auto& plan = context_.plan;
-    const auto chunk_bytes = static_cast<std::size_t>(plan.chunk_tiles) * gradient_tile_bytes;
-    assembly_ = ledger.arena("gradient assembly", plan.gradient_slots * chunk_bytes);
     ArenaCutter cutter(assembly_.bytes());
     for (std::size_t i = 0; i < plan.gradient_slots; ++i) {
-        host_slots_.push_back({reinterpret_cast<float*>(cutter.cut(chunk_bytes)), {}});
+        host_slots_.push_back({reinterpret_cast<float*>(cutter.cut(chunk_bytes(plan))), {}});
         free_host_slots_.push_back(i);
     }
-    if (context_.device.memory_kind() == cuda::MemoryKind::device)
-        contribution_ = ledger.arena("gradient contribution", chunk_bytes);
     for (std::size_t i = 0; i < plan.unit_gradient_slots; ++i) {
         unit_memory_.push_back(context_.device.allocate(plan.unit_gradient_bytes));
         unit_slots_.push_back({unit_memory_.back().as<float>(), std::nullopt, true});

@@ -11,11 +11,10 @@
 
 #include "cpu_optim/isa.h"
 #include "cuda/device.h"
-#include "nvme/huge_page_arena.h"
+#include "offload/detail/copied_arena.h"
 #include "offload/detail/engine_thread.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/host_planes.h"
-#include "offload/detail/memory_ledger.h"
 #include "offload/detail/monitor.h"
 #include "offload/detail/stall_clock.h"
 #include "offload/offload_engine.h"
@@ -100,8 +99,8 @@ class GradientCollector {
     [[nodiscard]] std::string incomplete_tensors() const;
 
     Context context_;
-    nvme::HugePageArena assembly_;
-    nvme::HugePageArena contribution_;  ///< where a later contribution lands before it is added
+    CopiedArena assembly_;
+    CopiedArena contribution_;  ///< where a later contribution lands before it is added
     std::vector<cuda::DeviceBuffer> unit_memory_;
     std::unique_ptr<cuda::Stream> copy_stream_;
     StreamStall stall_;

@@ -29,19 +29,29 @@ HostPlanes::HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedge
     // Plane by plane, so that a tensor's part of a plane is one run of memory where all of it is
     // resident.
     for (const auto plane : plan.planes) {
+        auto* const begin = cutter.next();
         for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
             if (plan.planes_of(chunk).contains(plane) && plan.resident[index_of(plane)][chunk] != 0)
                 planes_[index_of(plane)][chunk] =
                     cutter.cut(chunk_tiles(chunk) * tile_bytes(plane));
         }
+        if (plane == Plane::weight || plane == Plane::residue)
+            note_copied(begin, cutter.next());
         if (planes_bytes != 0)
             cutter.end_plane();
     }
+    auto* const gradients_begin = cutter.next();
     for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
         if (plan.gradient_resident[chunk] != 0)
             gradients_[chunk] =
                 reinterpret_cast<float*>(cutter.cut(chunk_tiles(chunk) * gradient_tile_bytes));
     }
+    note_copied(gradients_begin, cutter.next());
+}
+
+void HostPlanes::note_copied(std::byte* begin, std::byte* end) {
+    if (begin != end)
+        copied_.emplace_back(begin, end);
 }
 
 }  // namespace spillway::offload::detail

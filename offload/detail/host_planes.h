@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "nvme/huge_page_arena.h"
@@ -27,10 +28,17 @@ class HostPlanes {
     /// zeros.
     [[nodiscard]] float* gradient(std::uint64_t chunk) const noexcept { return gradients_[chunk]; }
 
+    /// What a device's copies read and write: weight and residue planes, and gradients. In whole
+    /// pages of 4 KiB, up to three runs.
+    [[nodiscard]] std::span<const std::span<std::byte>> copied() const noexcept { return copied_; }
+
   private:
+    void note_copied(std::byte* begin, std::byte* end);
+
     nvme::HugePageArena arena_;
     PerPlane<std::vector<std::byte*>> planes_;
     std::vector<float*> gradients_;
+    std::vector<std::span<std::byte>> copied_;
 };
 
 }  // namespace spillway::offload::detail

@@ -40,6 +40,8 @@ class ArenaCutter {
     explicit ArenaCutter(std::span<std::byte> bytes) : rest_(bytes) {}
     /// Throws std::logic_error when the arena is used up.
     [[nodiscard]] std::byte* cut(std::size_t bytes);
+    /// Where the next cut begins.
+    [[nodiscard]] std::byte* next() const noexcept { return rest_.data(); }
     /// Leaves plane_gap_bytes between what was cut and what is cut next.
     void end_plane() { static_cast<void>(cut(plane_gap_bytes)); }
 

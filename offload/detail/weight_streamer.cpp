@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "cpu_optim/split_master.h"
+#include "cuda/optimizer_kernels.h"
 #include "offload/detail/unit_cache.h"
 
 namespace spillway::offload::detail {
@@ -25,6 +26,10 @@ void join_tile(cpu_optim::Isa isa, const std::byte* weight, const std::byte* res
     cpu_optim::join_master(isa, {reinterpret_cast<const std::uint16_t*>(weight), tile_elements},
                            {reinterpret_cast<const std::int16_t*>(residue), tile_elements},
                            {reinterpret_cast<float*>(joined), tile_elements});
+}
+
+std::size_t chunk_bytes(const OffloadPlan& plan) noexcept {
+    return static_cast<std::size_t>(plan.chunk_tiles) * joined_tile_bytes;
 }
 
 /// Each tile's room holds its two halves, weight first; they become its fp32 values.
@@ -44,6 +49,8 @@ WeightStreamer::WeightStreamer(const Context& context, std::vector<TileRange> un
     : context_(context),
       unit_tiles_(std::move(unit_tiles)),
       class_of_unit_(unit_tiles_.size()),
+      staging_(ledger, context.device, "weight staging",
+               context.plan.weight_read_buffers * chunk_bytes(context.plan)),
       copy_stream_(context.device.create_stream("weights up")),
       join_stream_(context.device.create_stream("join weights")),
       stall_(context.compute, context.stalls),
@@ -61,8 +68,6 @@ WeightStreamer::WeightStreamer(const Context& context, std::vector<TileRange> un
             slots_.push_back(std::move(slot));
         }
     }
-    const auto chunk_bytes = static_cast<std::size_t>(plan.chunk_tiles) * joined_tile_bytes;
-    staging_ = ledger.arena("weight staging", plan.weight_read_buffers * chunk_bytes);
     for (std::size_t buffer = plan.weight_read_buffers; buffer-- > 0;)
         free_buffers_.push_back(buffer);
     thread_.start([this] { run(); });
@@ -293,7 +298,7 @@ void WeightStreamer::verify(const Part& part) {
 
 std::byte* WeightStreamer::staging(std::size_t buffer, Plane plane) const noexcept {
     const auto chunk_tiles = static_cast<std::size_t>(context_.plan.chunk_tiles);
-    auto* const begin = staging_.bytes().data() + buffer * chunk_tiles * joined_tile_bytes;
+    auto* const begin = staging_.bytes().data() + buffer * chunk_bytes(context_.plan);
     return plane == Plane::weight ? begin : begin + chunk_tiles * half_tile_bytes;
 }
 
@@ -335,7 +340,10 @@ void WeightStreamer::transfer(const Part& part) {
     if (part.buffer)
         returning_.push_back({*part.buffer, copied});
     join_stream_->wait(copied);
-    join_stream_->launch("join weights", [isa, to, count] { join_in_place(isa, to, count); });
+    if (auto* const kernels = join_stream_->kernels())
+        cuda::join_tiles(*kernels, reinterpret_cast<float*>(to), count);
+    else
+        join_stream_->launch("join weights", [isa, to, count] { join_in_place(isa, to, count); });
 }
 
 void WeightStreamer::complete_slot(const Part& part) {

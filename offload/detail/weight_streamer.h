@@ -12,11 +12,10 @@
 
 #include "cpu_optim/isa.h"
 #include "cuda/device.h"
-#include "nvme/huge_page_arena.h"
 #include "offload/detail/chunk_board.h"
+#include "offload/detail/copied_arena.h"
 #include "offload/detail/engine_thread.h"
 #include "offload/detail/host_planes.h"
-#include "offload/detail/memory_ledger.h"
 #include "offload/detail/stall_clock.h"
 #include "offload/detail/tile_store.h"
 #include "offload/plan.h"
@@ -112,7 +111,7 @@ class WeightStreamer {
     std::vector<TileRange> unit_tiles_;
     std::vector<std::size_t> class_of_unit_;
     std::vector<cuda::DeviceBuffer> slot_memory_;
-    nvme::HugePageArena staging_;
+    CopiedArena staging_;
     std::unique_ptr<cuda::Stream> copy_stream_;
     std::unique_ptr<cuda::Stream> join_stream_;
     StreamStall stall_;

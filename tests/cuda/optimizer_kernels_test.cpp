@@ -158,23 +158,21 @@ cpu_optim::ElementwiseRun run_of(Planes& planes, Master kind, const void* gradie
 }
 
 /// Both ways from the same planes; returns whether all bits agree.
-bool updates_alike(const HyperParameters& hyper, std::uint64_t step, std::size_t count, Master kind,
-                   GradientType type) {
-    standin::reset({});
-    const auto device = make_cuda_device(standin_options(capacity));
-    const auto stream = device->create_stream("update");
+bool updates_alike(Device& device, const HyperParameters& hyper, std::uint64_t step,
+                   std::size_t count, Master kind, GradientType type) {
+    const auto stream = device.create_stream("update");
     const auto coefficients = cpu_optim::make_coefficients(hyper, step, 0.5);
     Planes planes(count, cpu_optim::state_planes(hyper));
     const auto gradient = gradient_of(values(count, 5, 3), type);
 
-    const OnDevice master(*device, *stream, planes.master);
-    const OnDevice weight(*device, *stream, planes.weight);
-    const OnDevice residue(*device, *stream, planes.residue);
-    const OnDevice device_gradient(*device, *stream, gradient);
-    const OnDevice counted(*device, *stream, std::vector<unsigned long long>{1000});
+    const OnDevice master(device, *stream, planes.master);
+    const OnDevice weight(device, *stream, planes.weight);
+    const OnDevice residue(device, *stream, planes.residue);
+    const OnDevice device_gradient(device, *stream, gradient);
+    const OnDevice counted(device, *stream, std::vector<unsigned long long>{1000});
     std::vector<OnDevice<float>> state;
     for (const auto& plane : planes.state)
-        state.emplace_back(*device, *stream, plane);
+        state.emplace_back(device, *stream, plane);
     cpu_optim::ElementwiseRun there = run_of(planes, kind, device_gradient.data(), type);
     there.master = kind == Master::whole ? master.data() : nullptr;
     there.weight = kind == Master::halves ? weight.data() : nullptr;
@@ -196,21 +194,23 @@ bool updates_alike(const HyperParameters& hyper, std::uint64_t step, std::size_t
 
 }  // namespace
 
-TEST_CASE("every rule updates on a device with the bits of the processor's kernels") {
+TEST_CASE("every rule updates on a device with the bits of the processor's kernels", "[gpu]") {
     const auto kind = GENERATE(Master::whole, Master::halves);
     const auto type = GENERATE(GradientType::fp32, GradientType::bf16, GradientType::fp16);
+    const auto device = make_gpu_test_device(capacity);
     for (const auto& hyper : every_rule()) {
         INFO(cpu_optim::optimizer_name(hyper)
              << ", rule " << hyper.index() << ", halves " << (kind == Master::halves)
              << ", gradient " << int(type));
         for (const std::uint64_t step : {1u, 7u})
-            CHECK(updates_alike(hyper, step, 3000, kind, type));
+            CHECK(updates_alike(*device, hyper, step, 3000, kind, type));
     }
 }
 
-TEST_CASE("runs of every length are updated whole and no further") {
+TEST_CASE("runs of every length are updated whole and no further", "[gpu]") {
+    const auto device = make_gpu_test_device(capacity);
     for (const std::size_t count : {1u, 2u, 31u, 255u, 256u, 257u, 1023u, 16384u, 40001u})
-        CHECK(updates_alike(cpu_optim::AdamHyperParameters{}, 3, count, Master::halves,
+        CHECK(updates_alike(*device, cpu_optim::AdamHyperParameters{}, 3, count, Master::halves,
                             GradientType::bf16));
 }
 
@@ -240,8 +240,8 @@ TEST_CASE("an update is refused where a plane is missing, and one of nothing doe
     CHECK(standin::counts().kernels == 1);
 }
 
-TEST_CASE("averages move on a device with the bits of the processor's kernels") {
-    const auto device = make_standin_device(capacity);
+TEST_CASE("averages move on a device with the bits of the processor's kernels", "[gpu]") {
+    const auto device = make_gpu_test_device(capacity);
     const auto stream = device->create_stream("average");
     constexpr std::size_t count = 2500;
     for (const std::uint64_t averaged : {0u, 1u, 9u})
@@ -272,10 +272,10 @@ TEST_CASE("averages move on a device with the bits of the processor's kernels") 
     CHECK(standin::violations().empty());
 }
 
-TEST_CASE("gradients are scanned tile by tile with the bits of the processor's scan") {
+TEST_CASE("gradients are scanned tile by tile with the bits of the processor's scan", "[gpu]") {
     const auto type = GENERATE(GradientType::fp32, GradientType::bf16, GradientType::fp16);
     const bool finite = GENERATE(false, true);
-    const auto device = make_standin_device(capacity);
+    const auto device = make_gpu_test_device(capacity);
     const auto stream = device->create_stream("scan");
     for (const std::size_t tile : {std::size_t{16}, std::size_t{1024}, std::size_t{16384}})
         for (const std::size_t count : {std::size_t{1}, std::size_t{15}, std::size_t{1000},
@@ -310,8 +310,8 @@ TEST_CASE("gradients are scanned tile by tile with the bits of the processor's s
                       Catch::Contains("multiple of 16"));
 }
 
-TEST_CASE("gradients add up, widen, and masters split and join as on the processor") {
-    const auto device = make_standin_device(capacity);
+TEST_CASE("gradients add up, widen, and masters split and join as on the processor", "[gpu]") {
+    const auto device = make_gpu_test_device(capacity);
     const auto stream = device->create_stream("casts");
     auto& kernels = *stream->kernels();
     for (const std::size_t count : {std::size_t{1}, std::size_t{300}, std::size_t{5003}}) {
@@ -350,10 +350,10 @@ TEST_CASE("gradients add up, widen, and masters split and join as on the process
     CHECK(standin::violations().empty());
 }
 
-TEST_CASE("tiles of halves become whole where they lie") {
+TEST_CASE("tiles of halves become whole where they lie", "[gpu]") {
     constexpr std::size_t tile = 16384;
     constexpr std::size_t tiles = 3;
-    const auto device = make_standin_device(capacity);
+    const auto device = make_gpu_test_device(capacity);
     const auto stream = device->create_stream("join");
     const auto masters = values(tiles * tile, 1, 1);
     std::vector<std::uint16_t> planes(2 * tiles * tile);

@@ -87,6 +87,20 @@ Registry make_registry() {
     add(registry, &spillway_join_master, Threads::independent);
     add(registry, &spillway_split_master, Threads::independent);
     add(registry, &spillway_join_tiles, Threads::cooperating);
+    add(registry, &spillway_embed, Threads::independent);
+    add(registry, &spillway_token_table_gradient, Threads::cooperating);
+    add(registry, &spillway_position_table_gradient, Threads::independent);
+    add(registry, &spillway_layer_norm, Threads::cooperating);
+    add(registry, &spillway_layer_norm_input_gradient, Threads::cooperating);
+    add(registry, &spillway_column_gradients, Threads::independent);
+    add(registry, &spillway_product, Threads::cooperating);
+    add(registry, &spillway_bias_epilogue, Threads::independent);
+    add(registry, &spillway_gelu_backward, Threads::independent);
+    add(registry, &spillway_cross_entropy, Threads::cooperating);
+    add(registry, &spillway_mean_loss, Threads::independent);
+    add(registry, &spillway_attention, Threads::cooperating);
+    add(registry, &spillway_attention_query_gradient, Threads::cooperating);
+    add(registry, &spillway_attention_key_gradients, Threads::cooperating);
     return registry;
 }
 

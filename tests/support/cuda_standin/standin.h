@@ -13,12 +13,14 @@
 /// streams are asynchronous threads, and every use of memory is checked against every other: two
 /// that conflict must be ordered by a stream, an event or the host. Kernels are the real sources,
 /// compiled for the host (emulator.h). This is its other side, through which tests set it up and
-/// ask it what it saw; they link it, and the code under test finds the same library by its path.
+/// ask it what it saw; they link it, and the code under test finds the same library by its path. A
+/// whole program that is run with it writes what it saw to the file that the environment's
+/// SPILLWAY_STANDIN_REPORT names, a "name number" or "violation words" a line.
 namespace spillway::standin {
 
 struct Settings {
     int devices = 1;
-    std::size_t device_memory_bytes = std::size_t{256} << 20;
+    std::size_t device_memory_bytes = std::size_t{1} << 30;
     std::size_t page_lock_limit_bytes = ~std::size_t{0};
     double max_delay_s = 0;  ///< before each operation of a stream
     std::uint64_t seed = 0;  ///< of the delays

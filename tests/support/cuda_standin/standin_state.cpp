@@ -2,13 +2,39 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "tests/support/cuda_standin/standin_state.h"
 
+#include <cstdlib>
+#include <fstream>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace spillway::standin {
 
+namespace {
+
+constexpr const char* report_variable = "SPILLWAY_STANDIN_REPORT";
+
+/// For a test that runs a whole program, when that ends.
+void write_report() {
+    const auto seen = counts();
+    std::ofstream file(std::getenv(report_variable));
+    file << fmt::format(
+        "kernels {}\ncopies {}\npageable_copies {}\nallocations {}\nregistrations {}\n",
+        seen.kernels, seen.copies, seen.pageable_copies, seen.allocations, seen.registrations);
+    for (const auto& violation : violations())
+        file << "violation " << violation << '\n';
+}
+
+}  // namespace
+
 StandinState& state() {
     // Never destroyed: workers and clients may use it while the process ends.
-    static auto* const the_state = new StandinState;
+    static auto* const the_state = [] {
+        auto* const made = new StandinState;
+        if (std::getenv(report_variable) != nullptr)
+            std::atexit(write_report);
+        return made;
+    }();
     return *the_state;
 }
 
