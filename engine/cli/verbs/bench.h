@@ -16,6 +16,9 @@ namespace spillway::engine {
 /// `spillway bench storage`, without these two words.
 [[nodiscard]] int run_bench_storage(std::span<const std::string> arguments, Console& console);
 
+/// `spillway bench link`, without these two words.
+[[nodiscard]] int run_bench_link(std::span<const std::string> arguments, Console& console);
+
 /// `spillway bench adam`, without these two words.
 [[nodiscard]] int run_bench_adam(std::span<const std::string> arguments, Console& console);
 

@@ -125,7 +125,7 @@ TEST_CASE("bench: what is missing, unknown or to come is refused by name") {
     CHECK_THROWS_WITH(bench({}), Contains("bench storage --dir"));
     CHECK_THROWS_WITH(bench({"storage"}), Contains("needs a folder"));
     CHECK_THROWS_WITH(bench({"storge"}), Contains("did you mean storage"));
-    for (const char* const name : {"memory", "link", "all"})
+    for (const char* const name : {"memory", "all"})
         CHECK_THROWS_WITH(bench({name}), Contains(std::string("bench ") + name) &&
                                              Contains("not available in this version"));
     CHECK_THAT(bench({"--help"}).result, Contains("storage"));
