@@ -193,7 +193,7 @@ TEST_CASE("micro-batches and recomputation change no bit of what CUDA kernels co
     check_clean();
 }
 
-TEST_CASE("logits behind a prompt by CUDA kernels follow the reference", "[gpu]") {
+TEST_CASE("logits behind a prompt by CUDA kernels follow the reference", "[gpu][quick]") {
     const Gpt2Config config = odd_model();
     const auto tokens = random_tokens(config, 21);
     Machine machine(config, {1, config.context, 1, Recompute::full}, gpu());

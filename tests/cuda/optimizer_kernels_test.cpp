@@ -350,7 +350,7 @@ TEST_CASE("gradients add up, widen, and masters split and join as on the process
     CHECK(standin::violations().empty());
 }
 
-TEST_CASE("tiles of halves become whole where they lie", "[gpu]") {
+TEST_CASE("tiles of halves become whole where they lie", "[gpu][quick]") {
     constexpr std::size_t tile = 16384;
     constexpr std::size_t tiles = 3;
     const auto device = make_gpu_test_device(capacity);
