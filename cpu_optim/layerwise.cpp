@@ -31,8 +31,11 @@ using detail::RunPointers;
 
 constexpr std::size_t row_elements = detail::sum_lanes;
 
+/// What becomes of the state that pass 1 makes.
+enum class NewState { stored, dropped };
+
 /// Whole rows of sixteen elements, so that sums of every width have one shape.
-template <GradientType gradient_type, class Rule, class Master>
+template <GradientType gradient_type, NewState new_state, class Rule, class Master>
 std::size_t prepare_rows(const Rule& rule, const Master& master, const RunPointers& run,
                          double* HWY_RESTRICT weight_lanes, double* HWY_RESTRICT direction_lanes) {
     const FloatTag d;
@@ -54,9 +57,11 @@ std::size_t prepare_rows(const Rule& rule, const Master& master, const RunPointe
                 state[plane] = hn::LoadU(d, planes[plane] + i);
             const auto direction =
                 rule.prepare(w, state, load_gradient<gradient_type>(d, gradient, i));
+            if constexpr (new_state == NewState::stored) {
 #pragma GCC unroll 3
-            for (std::size_t plane = 0; plane < Rule::prepared_planes; ++plane)
-                hn::StoreU(state[plane], d, planes[plane] + i);
+                for (std::size_t plane = 0; plane < Rule::prepared_planes; ++plane)
+                    hn::StoreU(state[plane], d, planes[plane] + i);
+            }
             hn::StoreU(w, d, weights + offset);
             hn::StoreU(direction, d, directions + offset);
         }
@@ -105,20 +110,20 @@ auto with_master(const Rule& rule, const RunPointers& run, const Body& body) {
                                  : body(rule, HalvedMaster<>{run.weight, run.residue});
 }
 
-template <class Rule>
+template <NewState new_state, class Rule>
 std::size_t prepare_by(const Rule& rule, const RunPointers& run, double* weight_lanes,
                        double* direction_lanes) {
     return with_master(rule, run, [&](const Rule& r, const auto& master) -> std::size_t {
         switch (run.gradient_type) {
             case GradientType::fp32:
-                return prepare_rows<GradientType::fp32>(r, master, run, weight_lanes,
-                                                        direction_lanes);
+                return prepare_rows<GradientType::fp32, new_state>(r, master, run, weight_lanes,
+                                                                   direction_lanes);
             case GradientType::bf16:
-                return prepare_rows<GradientType::bf16>(r, master, run, weight_lanes,
-                                                        direction_lanes);
+                return prepare_rows<GradientType::bf16, new_state>(r, master, run, weight_lanes,
+                                                                   direction_lanes);
             case GradientType::fp16:
-                return prepare_rows<GradientType::fp16>(r, master, run, weight_lanes,
-                                                        direction_lanes);
+                return prepare_rows<GradientType::fp16, new_state>(r, master, run, weight_lanes,
+                                                                   direction_lanes);
         }
         return 0;
     });
@@ -139,11 +144,15 @@ Progress apply_by(const Rule& rule, float step, const RunPointers& run) {
 
 std::size_t prepare_lamb(const LambCoefficients& c, const RunPointers& run, double* weight_lanes,
                          double* direction_lanes) {
-    return prepare_by(LambRule(c), run, weight_lanes, direction_lanes);
+    return prepare_by<NewState::stored>(LambRule(c), run, weight_lanes, direction_lanes);
+}
+std::size_t measure_lamb(const LambCoefficients& c, const RunPointers& run, double* weight_lanes,
+                         double* direction_lanes) {
+    return prepare_by<NewState::dropped>(LambRule(c), run, weight_lanes, direction_lanes);
 }
 std::size_t prepare_lars(const LarsCoefficients& c, const RunPointers& run, double* weight_lanes,
                          double* direction_lanes) {
-    return prepare_by(LarsRule(c), run, weight_lanes, direction_lanes);
+    return prepare_by<NewState::stored>(LarsRule(c), run, weight_lanes, direction_lanes);
 }
 Progress apply_lamb(const LambCoefficients& c, float step, const RunPointers& run) {
     return apply_by(LambRule(c), step, run);
@@ -167,17 +176,22 @@ using detail::RunPointers;
 
 template <class Coefficients>
 struct Kernels {
-    detail::KernelTable<std::size_t(const Coefficients&, const RunPointers&, double*, double*)>
-        prepare;
+    using Sums = std::size_t(const Coefficients&, const RunPointers&, double*, double*);
+    detail::KernelTable<Sums> prepare, measure;
     detail::KernelTable<Progress(const Coefficients&, float, const RunPointers&)> apply;
     std::size_t planes;
     bool applies_gradient;
 };
 
 constexpr Kernels<LambCoefficients> lamb_kernels{SPILLWAY_KERNEL_TABLE(prepare_lamb),
+                                                 SPILLWAY_KERNEL_TABLE(measure_lamb),
                                                  SPILLWAY_KERNEL_TABLE(apply_lamb), 2, false};
+// Its pass 1 stores nothing anyway.
 constexpr Kernels<LarsCoefficients> lars_kernels{SPILLWAY_KERNEL_TABLE(prepare_lars),
+                                                 SPILLWAY_KERNEL_TABLE(prepare_lars),
                                                  SPILLWAY_KERNEL_TABLE(apply_lars), 1, true};
+
+enum class FirstPass { prepares, measures };
 
 const auto& kernels_of(const LambCoefficients&) {
     return lamb_kernels;
@@ -187,14 +201,17 @@ const auto& kernels_of(const LarsCoefficients&) {
 }
 
 template <class Coefficients>
-LayerSums prepare_by_rule(Isa isa, const Coefficients& coefficients, const ElementwiseRun& run) {
+LayerSums first_pass_by_rule(Isa isa, const Coefficients& coefficients, FirstPass pass,
+                             const ElementwiseRun& run) {
     const auto& kernels = kernels_of(coefficients);
-    const auto kernel = kernels.prepare.at(isa);
+    const bool prepares = pass == FirstPass::prepares;
+    const char* const name = prepares ? "prepare_run" : "measure_run";
+    const auto kernel = (prepares ? kernels.prepare : kernels.measure).at(isa);
     if (run.elements == 0)
         return {};
-    detail::require_masters("prepare_run", run.master, run.weight, run.residue);
-    detail::require_state("prepare_run", run, kernels.planes);
-    detail::require_gradient("prepare_run", run);
+    detail::require_masters(name, run.master, run.weight, run.residue);
+    detail::require_state(name, run, kernels.planes);
+    detail::require_gradient(name, run);
     std::array<double, detail::sum_lanes> weights{}, directions{};
     std::size_t i = 0;
     if (kernel != nullptr)
@@ -203,7 +220,8 @@ LayerSums prepare_by_rule(Isa isa, const Coefficients& coefficients, const Eleme
         const ElementwiseElement old = detail::element_of(run, kernels.planes, i);
         const float gradient = detail::gradient_element(run.gradient, run.gradient_type, i);
         const auto [element, direction] = prepared(coefficients, old, gradient);
-        detail::store_state(run, kernels.planes, element, i);
+        if (prepares)
+            detail::store_state(run, kernels.planes, element, i);
         const double w = old.master;
         const double u = direction;
         weights[i % detail::sum_lanes] += w * w;
@@ -242,8 +260,16 @@ std::size_t apply_by_rule(Isa isa, const Coefficients& coefficients, float step,
 
 LayerSums prepare_run(Isa isa, const LayerwiseCoefficients& coefficients,
                       const ElementwiseRun& run) {
-    return std::visit([&](const auto& rule) { return prepare_by_rule(isa, rule, run); },
-                      coefficients.rule);
+    return std::visit(
+        [&](const auto& rule) { return first_pass_by_rule(isa, rule, FirstPass::prepares, run); },
+        coefficients.rule);
+}
+
+LayerSums measure_run(Isa isa, const LayerwiseCoefficients& coefficients,
+                      const ElementwiseRun& run) {
+    return std::visit(
+        [&](const auto& rule) { return first_pass_by_rule(isa, rule, FirstPass::measures, run); },
+        coefficients.rule);
 }
 
 std::size_t apply_run(Isa isa, const LayerwiseCoefficients& coefficients, float step,

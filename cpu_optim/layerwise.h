@@ -10,6 +10,7 @@
 
 #include "cpu_optim/elementwise.h"
 #include "cpu_optim/isa.h"
+#include "cpu_optim/state_format.h"
 
 /// The layerwise optimizers for large batches: each tensor's step is as long as its weights' norm
 /// says, so an update takes two passes over a whole tensor. Pass 1 (prepare_run) updates the
@@ -62,6 +63,9 @@ struct OptimizerNeeds {
 [[nodiscard]] std::string_view optimizer_name(const LayerwiseHyperParameters& hyper) noexcept;
 /// Throws std::invalid_argument naming optimizer, field, value and what is allowed.
 void check(const LayerwiseHyperParameters& hyper);
+/// Throws std::invalid_argument naming optimizer and format unless state is kept in fp32: it would
+/// be encoded between the passes, and pass 2 would move along another direction than was measured.
+void check(const LayerwiseHyperParameters& hyper, StateFormat format);
 
 struct LambCoefficients {
     float gradient_scale;  ///< negative when the objective is maximised
@@ -109,6 +113,12 @@ struct LayerSums {
 /// Pass 1 over one tile, whose planes are as update_run() needs them: updates LAMB's moments,
 /// leaves all else as it is. Bit-identical on every Isa. Throws as update_run().
 [[nodiscard]] LayerSums prepare_run(Isa isa, const LayerwiseCoefficients& coefficients,
+                                    const ElementwiseRun& run);
+
+/// The sums that prepare_run() would return, with nothing changed: for whoever has the whole tensor
+/// measured before its first element may change, and lets prepare_run() and apply_run() follow each
+/// other over the same elements in pass 2. Bit-identical on every Isa. Throws as update_run().
+[[nodiscard]] LayerSums measure_run(Isa isa, const LayerwiseCoefficients& coefficients,
                                     const ElementwiseRun& run);
 
 /// Pass 2: moves the weights (and LARS's buffer). LAMB does not read the gradient again, so that

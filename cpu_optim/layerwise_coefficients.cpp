@@ -2,6 +2,9 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+
+#include <fmt/format.h>
 
 #include "cpu_optim/detail/hyper_checker.h"
 #include "cpu_optim/detail/power.h"
@@ -109,6 +112,15 @@ std::string_view optimizer_name(const LayerwiseHyperParameters& hyper) noexcept 
 void check(const LayerwiseHyperParameters& hyper) {
     const HyperChecker checker(optimizer_name(hyper));
     std::visit([&](const auto& fields) { check_fields(checker, fields); }, hyper);
+}
+
+void check(const LayerwiseHyperParameters& hyper, StateFormat format) {
+    check(hyper);
+    if (!is_exact(format))
+        throw std::invalid_argument(fmt::format(
+            "{} cannot keep its state in {}: what a whole tensor was measured with must be what "
+            "moves it; take fp32 state",
+            optimizer_name(hyper), state_format_name(format)));
 }
 
 LayerwiseCoefficients make_coefficients(const LayerwiseHyperParameters& hyper, std::uint64_t step,

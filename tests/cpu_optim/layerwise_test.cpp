@@ -65,6 +65,7 @@ struct Expected {
             std::visit(
                 [&](const auto& rule) {
                     const auto [element, direction] = prepared(rule, old, g);
+                    old_elements.push_back(old);
                     prepared_elements.push_back(element);
                     applied_elements.push_back(applied(rule, step, element, g));
                     weights.push_back(old.master);
@@ -77,7 +78,7 @@ struct Expected {
         sums = {sum_by_definition(weights), sum_by_definition(directions)};
     }
 
-    std::vector<ElementwiseElement> prepared_elements, applied_elements;
+    std::vector<ElementwiseElement> old_elements, prepared_elements, applied_elements;
     LayerSums sums;
     std::size_t nonfinite = 0;
     std::size_t without_finite_hi = 0;
@@ -108,7 +109,11 @@ void require_reference_bits(Isa isa, const LayerwiseHyperParameters& hyper, std:
                 CAPTURE(type, layout);
                 found.fill(start_values(), type);
                 const auto run = found.all(layout, type, planes);
+                const LayerSums measured = measure_run(isa, coefficients, run);
+                require_elements(found, layout, planes, expected.old_elements);
                 const LayerSums sums = prepare_run(isa, coefficients, run);
+                REQUIRE(bits_of(measured.weight_squares) == bits_of(sums.weight_squares));
+                REQUIRE(bits_of(measured.direction_squares) == bits_of(sums.direction_squares));
                 REQUIRE(bits_of(sums.weight_squares) == bits_of(expected.sums.weight_squares));
                 REQUIRE(bits_of(sums.direction_squares) ==
                         bits_of(expected.sums.direction_squares));
@@ -259,6 +264,11 @@ TEST_CASE("layerwise hyper-parameters out of range are refused with optimizer, n
     CHECK(refusal(LarsHyperParameters{.weight_decay = -1}).starts_with("LARS: weight_decay"));
     CHECK(refusal(LarsHyperParameters{}) == "accepted");
     for (const auto& hyper : every_rule()) {
+        CHECK_NOTHROW(check(hyper, StateFormat::fp32));
+        for (const auto format : {StateFormat::bf16, StateFormat::int8})
+            CHECK_THROWS_WITH(check(hyper, format),
+                              Catch::Contains(std::string(optimizer_name(hyper))) &&
+                                  Catch::Contains(std::string(state_format_name(format))));
         CHECK_THROWS_AS(make_coefficients(hyper, 0, 1.0), std::invalid_argument);
         CHECK_THROWS_AS(make_coefficients(hyper, 1, -1.0), std::invalid_argument);
     }
@@ -285,6 +295,7 @@ TEST_CASE("both passes refuse a run with planes missing; LAMB's second needs no 
                       "them all");
     run.state[1] = v.data();
     CHECK_THROWS_WITH(prepare_run(best_isa(), lamb, run), "prepare_run: gradient is null: set it");
+    CHECK_THROWS_WITH(measure_run(best_isa(), lamb, run), "measure_run: gradient is null: set it");
     CHECK_THROWS_WITH(apply_run(best_isa(), lars, 1, run), "apply_run: gradient is null: set it");
     CHECK(master == std::vector<float>(3, 1.0F));
     CHECK(apply_run(best_isa(), lamb, 1, run) == 0);
