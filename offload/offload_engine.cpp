@@ -3,7 +3,6 @@
 #include "offload/offload_engine.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,6 +18,7 @@
 #include "offload/detail/memory_ledger.h"
 #include "offload/detail/training_update.h"
 #include "offload/detail/update_pipeline.h"
+#include "offload/detail/update_rules.h"
 #include "offload/detail/weight_streamer.h"
 
 namespace spillway::offload {
@@ -56,7 +56,8 @@ class OffloadEngine::Impl {
           board_(monitor_, plan_.chunks),
           log_(queues_.front(), folder_.folder(), folder_.manifest().run, shape(),
                CommitLog::start_for(folder_.folder()), folder_.manifest().generation),
-          tensor_steps_(order_.tensors().size(), 0) {
+          tensor_steps_(order_.tensors().size(), 0),
+          measures_(detail::make_measures(order_, plan_.passes)) {
         check_folder();
         count_tables();
         for (const auto& run : planes_.copied())
@@ -159,7 +160,7 @@ class OffloadEngine::Impl {
             std::make_unique<detail::TrainingUpdate>(
                 detail::TrainingUpdate::Context{store_, *collector_, spill, *committer_, *threads_,
                                                 tensor_steps_, options_.rounding_seed},
-                coefficients(step)),
+                rules(step)),
             ++version_);
     }
     void skip_update() {
@@ -232,6 +233,7 @@ class OffloadEngine::Impl {
                                     log_.buffer_bytes() + table_capacity_bytes(shape()) +
                                     static_cast<std::size_t>(order_.tiles()) * 24 +
                                     detail::extent_map_bytes(shape().places));
+        ledger_.count("measures of tensors", measures_.size() * sizeof(measures_.front()));
     }
     detail::BootstrapContext bootstrap() {
         return {store_, planes_, plan_, *threads_, work_.bytes()};
@@ -251,21 +253,11 @@ class OffloadEngine::Impl {
         pipeline_->wait_idle();
     }
 
-    detail::UpdateCoefficients coefficients(const UpdateStep& step) const {
-        detail::UpdateCoefficients all;
-        std::map<std::pair<std::uint32_t, std::uint64_t>, cpu_optim::ElementwiseCoefficients> made;
-        for (TensorId tensor = 0; tensor < order_.tensors().size(); ++tensor) {
-            const auto group = order_.tensors()[tensor].group;
-            const auto count = tensor_steps_[tensor] + 1;
-            const auto key = std::pair{group, count};
-            auto found = made.find(key);
-            if (found == made.end())
-                found = made.emplace(key, cpu_optim::make_coefficients(step.groups.at(group), count,
-                                                                       step.gradient_scale))
-                            .first;
-            all.push_back(found->second);
-        }
-        return all;
+    detail::UpdateRules rules(const UpdateStep& step) {
+        std::vector<detail::TensorStep> tensors;
+        for (TensorId tensor = 0; tensor < order_.tensors().size(); ++tensor)
+            tensors.push_back({order_.tensors()[tensor].group, tensor_steps_[tensor] + 1});
+        return {order_, step.groups, tensors, step.gradient_scale, measures_};
     }
 
     StateFolder folder_;
@@ -289,6 +281,7 @@ class OffloadEngine::Impl {
     CommitLog log_;
     std::optional<detail::GradientSpill> spill_;
     std::vector<std::uint64_t> tensor_steps_;  ///< updates that each has seen; the update writes it
+    detail::TensorMeasures measures_;
     std::unique_ptr<detail::UpdateThreads> threads_;
     std::unique_ptr<detail::Committer> committer_;
     std::unique_ptr<detail::WeightStreamer> streamer_;

@@ -11,11 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "cpu_optim/elementwise.h"
+#include "cpu_optim/isa.h"
 #include "cuda/device.h"
 #include "offload/drive_statistics.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
+#include "offload/hyper_groups.h"
 #include "offload/io_options.h"
 #include "offload/plan.h"
 #include "offload/state_folder.h"
@@ -41,7 +42,7 @@ struct GradientSummary {
 /// What one update needs: hyper-parameters per group, and the factor on every gradient (clip
 /// coefficient).
 struct UpdateStep {
-    std::vector<cpu_optim::HyperParameters> groups;
+    HyperGroups groups;  ///< of as many passes as the plan was made for
     double gradient_scale = 1.0;
 };
 

@@ -14,6 +14,8 @@
 #include "offload/detail/spread_order.h"
 #include "offload/detail/tile_store.h"
 #include "offload/detail/unit_slots.h"
+#include "offload/detail/update_rules.h"
+#include "offload/detail/update_visits.h"
 
 namespace spillway::offload {
 namespace {
@@ -76,9 +78,13 @@ class Planner {
     }
     void finish_host_items(std::size_t whole_ranks);
     [[nodiscard]] std::size_t host_left_bytes() const;
-    [[nodiscard]] std::size_t pipeline_slots() const {
-        return staged_pipeline_slots * request_.drives;
+    [[nodiscard]] std::size_t kept_slots() const {
+        return request_.passes == 1 ? 0 : detail::most_kept_chunks;
     }
+    [[nodiscard]] std::size_t pipeline_slots() const {
+        return staged_pipeline_slots * request_.drives + kept_slots();
+    }
+    void choose_kept();
     [[nodiscard]] auto ranks() const { return std::views::iota(Rank{0}, ranking_.size()); }
     [[nodiscard]] std::size_t ranked_tile_bytes(Rank rank) const {
         return ranking_[rank] ? tile_bytes(*ranking_[rank]) : gradient_tile_bytes;
@@ -190,6 +196,9 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_ranks) const {
                                    arena_bytes(table_capacity_bytes(shape) + 4096) +
                                    table_capacity_bytes(shape) + tiles * 24 +
                                    detail::extent_map_bytes(shape.places)});
+    if (request_.passes != 1)
+        items.push_back(
+            {"measures of tensors", detail::measures_bytes(tiles_, order_.tensors().size())});
     return items;
 }
 
@@ -272,6 +281,7 @@ void Planner::finish_host_items(std::size_t whole_ranks) {
     plan_.gradient_slots = gradients_pass ? pooled_gradient_slots : 0;
     const bool gradients_spill = gradients_pass && request_.timing == UpdateTiming::after_norm;
     plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 0 : pipeline_slots();
+    plan_.kept_slots = plan_.pipeline_slots == 0 ? 0 : kept_slots();
     plan_.weight_read_buffers =
         is_whole(residency(weight_rank)) && is_whole(residency(residue_rank))
             ? 0
@@ -322,8 +332,28 @@ void Planner::try_chunk_sizes() {
             : "raise --host-mem, or take a smaller model");
 }
 
+/// With the residency just chosen.
+void Planner::choose_kept() {
+    if (request_.passes == 1)
+        return;
+    plan_.kept = detail::kept_between_passes(order_, plan_, [&](std::uint64_t chunk) {
+        return plan_.gradient_resident[chunk] == 0 ||
+               std::ranges::any_of(plan_.planes, [&](Plane plane) {
+                   return plan_.resident[index_of(plane)][chunk] == 0;
+               });
+    });
+}
+
 OffloadPlan Planner::make() {
+    if (request_.passes == 0 || request_.passes > 2)
+        throw std::invalid_argument(
+            fmt::format("an update of {} passes is planned; 1 and 2 are known", request_.passes));
+    if (request_.passes == 2 && request_.timing == UpdateTiming::as_completed)
+        throw std::invalid_argument(
+            "an update of two passes is planned as gradients are completed: its whole tensors must "
+            "wait, after the norm");
     plan_.planes = request_.planes;
+    plan_.passes = request_.passes;
     plan_device();
     try_chunk_sizes();
     const bool everything = plan_.weight_read_buffers == 0 && plan_.pipeline_slots == 0;
@@ -339,6 +369,7 @@ OffloadPlan Planner::make() {
     plan_.disk_bytes += detail::extents_bytes(tiles_, request_.durability, plan_.planes,
                                               detail::region_tiles_for(tiles_, request_.drives));
     plan_.gradient_uses = request_.gradient_uses;
+    choose_kept();
     detail::count_traffic(order_, units_, request_, plan_);
     return std::move(plan_);
 }

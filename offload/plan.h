@@ -39,7 +39,9 @@ struct PlanRequest {
     std::size_t drives = 1;             ///< of the NVMe tier
     PlaneSet planes = training_planes;  ///< that are kept: weights, residues and state
     std::size_t chunk_bytes =
-        0;  ///< of an fp32 plane of a chunk; a multiple of 64 KiB; 0: chosen here
+        0;                   ///< of an fp32 plane of a chunk; a multiple of 64 KiB; 0: chosen here
+    std::size_t passes = 1;  ///< of an update over all planes and gradients: 1, or 2
+                             ///< (cpu_optim::OptimizerNeeds), which need after_norm
     UpdateTiming timing = UpdateTiming::after_norm;
     Durability durability = Durability::on;
     std::vector<std::size_t> training_uses;  ///< units whose weights one step acquires, in order
@@ -78,6 +80,9 @@ struct OffloadPlan {
     std::vector<std::uint8_t>
         gradient_resident;           ///< per chunk: its gradient waits in host memory, else spilled
     std::size_t pipeline_slots = 0;  ///< chunks that pass between drive and update at a time
+    std::size_t passes = 1;          ///< as in the request
+    std::size_t kept_slots = 0;      ///< of pipeline_slots, for chunks kept between two passes
+    std::vector<std::uint8_t> kept;  ///< per chunk: it is kept so, else read twice; with 2 passes
     std::size_t gradient_slots =
         0;  ///< host buffers in which spilled or passing gradients are put together
     std::size_t weight_read_buffers = 0;  ///< chunk-sized staging buffers of the weight prefetch
@@ -94,8 +99,8 @@ struct OffloadPlan {
     std::vector<std::size_t> gradient_uses;  ///< as in the request
     std::uint64_t nvme_read_bytes_per_step = 0;
     std::uint64_t nvme_written_bytes_per_step = 0;
-    /// Of these, read for forward and backward; and of each, gradients that wait on the drive. The
-    /// rest is the update's.
+    /// Of these, read for forward and backward; and of each, gradients that wait on the drive,
+    /// once. The rest is the update's.
     std::uint64_t nvme_weight_read_bytes_per_step = 0;
     std::uint64_t nvme_gradient_bytes_per_step = 0;
     std::uint64_t to_device_bytes_per_step = 0;
@@ -107,13 +112,20 @@ struct OffloadPlan {
         return chunk_planes.empty() ? planes : chunk_planes[chunk];
     }
 
+    /// How often an update reads what of `chunk` is on the drive.
+    [[nodiscard]] std::size_t reads_of(std::uint64_t chunk) const noexcept {
+        return passes == 1 || kept[chunk] != 0 ? 1 : passes;
+    }
+
     [[nodiscard]] TileRange chunk_range(std::uint64_t chunk, std::uint64_t tiles) const noexcept {
         const auto begin = chunk * chunk_tiles;
         return {begin, begin + chunk_tiles < tiles ? begin + chunk_tiles : tiles};
     }
 };
 
-/// Throws PlanRefused, or std::invalid_argument on a chunk size that is no multiple of 64 KiB.
+/// Throws PlanRefused, or std::invalid_argument on a chunk size that is no multiple of 64 KiB, on
+/// more than two passes, and on two with another timing than after_norm: whole tensors have to
+/// wait.
 [[nodiscard]] OffloadPlan make_plan(const ElementOrder& order, std::span<const Unit> units,
                                     const PlanRequest& request);
 

@@ -13,15 +13,13 @@ class TensorOptimizer::Impl final : public detail::TensorEngine {
     using TensorEngine::TensorEngine;
 };
 
-TensorOptimizer::TensorOptimizer(std::vector<Parameter> parameters,
-                                 std::vector<cpu_optim::HyperParameters> groups,
+TensorOptimizer::TensorOptimizer(std::vector<Parameter> parameters, HyperGroups groups,
                                  TensorOptimizerOptions options)
     : impl_(std::make_unique<Impl>(std::move(parameters), std::move(groups), std::move(options))) {}
 TensorOptimizer::~TensorOptimizer() = default;
 
 void TensorOptimizer::check_room(const std::vector<Parameter>& parameters,
-                                 const std::vector<cpu_optim::HyperParameters>& groups,
-                                 TensorOptimizerOptions options) {
+                                 const HyperGroups& groups, TensorOptimizerOptions options) {
     Impl::check_room(parameters, groups, std::move(options));
 }
 
@@ -32,7 +30,11 @@ std::size_t TensorOptimizer::state_planes() const noexcept {
     return impl_->state_planes();
 }
 void TensorOptimizer::set_group(std::uint32_t group, const cpu_optim::HyperParameters& hyper) {
-    impl_->set_group(group, hyper);
+    impl_->set_groups(impl_->groups().with(group, hyper), group);
+}
+void TensorOptimizer::set_group(std::uint32_t group,
+                                const cpu_optim::LayerwiseHyperParameters& hyper) {
+    impl_->set_groups(impl_->groups().with(group, hyper), group);
 }
 void TensorOptimizer::rebind(TensorId tensor, void* data) {
     impl_->rebind(tensor, data);

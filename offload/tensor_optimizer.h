@@ -16,11 +16,11 @@
 #include <string_view>
 #include <vector>
 
-#include "cpu_optim/elementwise.h"
 #include "cpu_optim/state_format.h"
 #include "offload/drive_statistics.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
+#include "offload/hyper_groups.h"
 #include "offload/io_options.h"
 #include "offload/tensor_plan.h"
 
@@ -45,7 +45,8 @@ struct Gradient {
 
 /// What happens when a gradient holds an infinity or a NaN.
 enum class NonfiniteRule {
-    propagate,  ///< it goes into the weights, as in torch
+    propagate,  ///< it goes into the weights, as in torch; with an optimizer of whole tensors
+                ///< into all of its tensor
     skip,       ///< the step changes nothing
     stop,       ///< NonfiniteGradient naming the tensor; nothing has changed
 };
@@ -113,6 +114,9 @@ struct TensorOptimizerStatistics {
 /// An optimizer over tensors that stay in the client's memory, with its own state (moments,
 /// residues) over host memory and a drive. Knows names, groups and gradients; not models.
 ///
+/// Optimizers of whole tensors (LAMB, LARS) come to each chunk twice in a step, and change it the
+/// second time: gradients are read twice, too.
+///
 /// A step, plain: give_gradient() for every tensor that has one, then begin_step(), then wait() (or
 /// wait_for() tensor by tensor while the update still runs). Streamed: begin_streamed_step() first;
 /// every tensor is updated soon after its gradient was given; end_gradients(), then wait(). Both
@@ -132,24 +136,24 @@ class TensorOptimizer {
   public:
     /// All groups must be of one optimizer. Throws std::invalid_argument, PlanRefused (memory or
     /// disk), FolderRefused (out).
-    TensorOptimizer(std::vector<Parameter> parameters,
-                    std::vector<cpu_optim::HyperParameters> groups, TensorOptimizerOptions options);
+    TensorOptimizer(std::vector<Parameter> parameters, HyperGroups groups,
+                    TensorOptimizerOptions options);
     /// Makes nothing, and throws what the constructor would for want of memory or of room on the
     /// drive, or of groups and options. Of parameters only name, shape and type are looked at.
-    static void check_room(const std::vector<Parameter>& parameters,
-                           const std::vector<cpu_optim::HyperParameters>& groups,
+    static void check_room(const std::vector<Parameter>& parameters, const HyperGroups& groups,
                            TensorOptimizerOptions options);
     ~TensorOptimizer();
     TensorOptimizer(const TensorOptimizer&) = delete;
     TensorOptimizer& operator=(const TensorOptimizer&) = delete;
 
     [[nodiscard]] std::span<const Parameter> parameters() const noexcept;
-    /// Values of state per parameter (cpu_optim::state_planes, the most of any group).
+    /// Values of state per parameter (cpu_optim::needs, the most of any group).
     [[nodiscard]] std::size_t state_planes() const noexcept;
 
     /// From the next step on. The kind of optimizer stays, and it may not need more state planes
     /// than there are.
     void set_group(std::uint32_t group, const cpu_optim::HyperParameters& hyper);
+    void set_group(std::uint32_t group, const cpu_optim::LayerwiseHyperParameters& hyper);
     /// The tensor's values have moved (same type, same count).
     void rebind(TensorId tensor, void* data);
 

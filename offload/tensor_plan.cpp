@@ -12,6 +12,8 @@
 #include "offload/detail/memory_ledger.h"
 #include "offload/detail/spread_order.h"
 #include "offload/detail/tile_store.h"
+#include "offload/detail/update_rules.h"
+#include "offload/detail/update_visits.h"
 
 namespace spillway::offload {
 namespace {
@@ -32,6 +34,10 @@ class TensorPlanner {
         : order_(order), types_(types), request_(request), tiles_(order.tiles()) {}
 
     TensorPlan make() {
+        if (request_.passes == 0 || request_.passes > 2)
+            throw std::invalid_argument(fmt::format(
+                "an update of {} passes is planned; 1 and 2 are known", request_.passes));
+        plan_.update.passes = request_.passes;
         for (auto chunk_tiles = first_chunk_tiles(); chunk_tiles >= 1; chunk_tiles /= 2) {
             lay_out(chunk_tiles);
             if (fill_host_memory())
@@ -94,7 +100,10 @@ class TensorPlanner {
     }
 
     /// Each drive beyond the first has chunks of its own under way.
-    std::size_t pipeline_slots() const { return staged_pipeline_slots * request_.drives; }
+    std::size_t pipeline_slots() const {
+        return staged_pipeline_slots * request_.drives + kept_slots();
+    }
+    std::size_t kept_slots() const { return request_.passes == 1 ? 0 : detail::most_kept_chunks; }
 
     std::size_t gap_bytes() const { return plan_.update.planes.size() * plane_gap_bytes; }
 
@@ -104,6 +113,10 @@ class TensorPlanner {
 
     Durability durability() const {
         return request_.commits == Commits::possible ? Durability::on : Durability::off;
+    }
+
+    std::size_t measures_bytes() const {
+        return request_.passes == 1 ? 0 : detail::measures_bytes(tiles_, types_.size());
     }
 
     std::size_t table_bytes() const {
@@ -127,7 +140,7 @@ class TensorPlanner {
             for (const auto plane : update.planes_of(chunk))
                 everything += chunk_plane_bytes(chunk, plane);
         }
-        const auto fixed = arena_bytes(plan_.work_bytes) + table_bytes();
+        const auto fixed = arena_bytes(plan_.work_bytes) + table_bytes() + measures_bytes();
         if (fixed + resident_arena_bytes(everything) <= request_.host_bytes) {
             keep(everything);
             finish(0);
@@ -168,28 +181,44 @@ class TensorPlanner {
         }
     }
 
+    bool passes_through(std::uint64_t chunk) const {
+        const auto& update = plan_.update;
+        return std::ranges::any_of(update.planes_of(chunk), [&](Plane plane) {
+            return update.resident[index_of(plane)][chunk] == 0;
+        });
+    }
+
     void finish(std::size_t staging_bytes) {
         auto& update = plan_.update;
+        if (request_.passes != 1)
+            update.kept = detail::kept_between_passes(
+                order_, update, [&](std::uint64_t chunk) { return passes_through(chunk); });
         std::size_t resident = 0;
+        std::uint64_t read = 0;
         std::uint64_t moved = 0;
         for (std::uint64_t chunk = 0; chunk < update.chunks; ++chunk) {
             for (const auto plane : update.planes_of(chunk)) {
                 const auto bytes = chunk_plane_bytes(chunk, plane);
-                if (update.resident[index_of(plane)][chunk] != 0)
+                if (update.resident[index_of(plane)][chunk] != 0) {
                     resident += bytes;
-                else
+                } else {
                     moved += bytes;
+                    read += bytes * update.reads_of(chunk);
+                }
             }
         }
         update.pipeline_slots = staging_bytes != 0 ? pipeline_slots() : 0;
+        update.kept_slots = staging_bytes != 0 ? kept_slots() : 0;
         update.host_items = {{"resident planes", resident_arena_bytes(resident)},
                              {"update staging", staging_bytes},
                              {"work buffers", arena_bytes(plan_.work_bytes)},
                              {"tables", table_bytes()}};
+        if (request_.passes != 1)
+            update.host_items.push_back({"measures of tensors", measures_bytes()});
         update.host_bytes = std::accumulate(
             update.host_items.begin(), update.host_items.end(), std::size_t{0},
             [](std::size_t total, const MemoryItem& item) { return total + item.bytes; });
-        update.nvme_read_bytes_per_step = moved;
+        update.nvme_read_bytes_per_step = read;
         update.nvme_written_bytes_per_step = moved;
         if (moved != 0 || request_.commits == Commits::possible)
             update.disk_bytes =

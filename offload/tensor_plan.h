@@ -25,6 +25,7 @@ enum class Commits { possible, never };
 
 struct TensorPlanRequest {
     std::size_t state_planes = 2;  ///< values kept per parameter
+    std::size_t passes = 1;        ///< as in PlanRequest
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
     std::size_t host_bytes = 0;
     NvmeTier nvme = NvmeTier::absent;
@@ -43,7 +44,7 @@ struct TensorPlan {
 };
 
 /// `types`: per tensor of the order. Throws PlanRefused, or std::invalid_argument on a chunk size
-/// that is no multiple of 64 KiB.
+/// that is no multiple of 64 KiB and on more than two passes.
 [[nodiscard]] TensorPlan make_tensor_plan(const ElementOrder& order,
                                           std::span<const ParameterType> types,
                                           const TensorPlanRequest& request);

@@ -27,6 +27,8 @@ void for_each_tile(UpdateThreads& threads, std::span<const ChunkPlanes> chunks,
 }
 
 void verify_staged(const TileStore& store, const ChunkPlanes& chunk, std::uint64_t index) {
+    if (chunk.verified)
+        return;
     for (const auto plane : chunk.planes) {
         if (chunk.on_drive[index_of(plane)])
             store.verify(plane, chunk.tiles.begin + index,

@@ -22,6 +22,7 @@ struct ChunkPlanes {
     TileRange tiles;
     PerPlane<std::byte*> data{};
     PerPlane<bool> on_drive{};
+    bool verified = false;                        ///< since it came from the drive
     const std::byte* spilled_gradient = nullptr;  ///< null: it never left host memory
     /// Per plane, per tile: checksum of the new contents, for planes on the drive.
     PerPlane<std::span<std::uint64_t>> checksums;
@@ -32,7 +33,8 @@ struct ChunkPlanes {
     }
 };
 
-/// Throws IntegrityError unless the planes that came from the drive are what was stored.
+/// Throws IntegrityError unless the planes that came from the drive are what was stored. Once they
+/// are verified it does not look again.
 void verify_staged(const TileStore& store, const ChunkPlanes& chunk, std::uint64_t index);
 /// Notes the checksums of the planes that go back to the drive.
 void checksum_staged(const ChunkPlanes& chunk, std::uint64_t index);
@@ -65,6 +67,9 @@ class ChunkUpdate {
     [[nodiscard]] virtual ChunkGradients gradients(std::uint64_t chunk) = 0;
     /// Blocks until they are not awaited any more.
     virtual void wait_for_gradients(std::uint64_t chunk) = 0;
+    /// Pass 1 of an update of two, on chunks with gradients: looks at the planes, verifying what
+    /// came from the drive, and changes nothing of what is stored.
+    virtual void measure(std::span<const ChunkPlanes> chunks) = 0;
     /// Updates the planes of chunks with gradients in place, verifying what came from the drive;
     /// calls `updated` from any thread as soon as a chunk is done.
     virtual void update(std::span<const ChunkPlanes> chunks, const Updated& updated) = 0;

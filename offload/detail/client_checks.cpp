@@ -34,26 +34,6 @@ std::vector<ParameterType> types_of(const std::vector<Parameter>& parameters) {
     return types;
 }
 
-std::size_t most_state_planes(const std::vector<cpu_optim::HyperParameters>& groups) {
-    std::size_t most = 0;
-    for (const auto& group : groups)
-        most = std::max(most, cpu_optim::state_planes(group));
-    return most;
-}
-
-void check_groups(const std::vector<cpu_optim::HyperParameters>& groups,
-                  cpu_optim::StateFormat state) {
-    if (groups.empty())
-        throw std::invalid_argument("an optimizer needs at least one group of hyper-parameters");
-    for (const auto& group : groups) {
-        cpu_optim::check(group, state);
-        if (group.index() != groups.front().index())
-            throw std::invalid_argument(fmt::format(
-                "the groups are of {} and of {}: one optimizer serves all groups",
-                cpu_optim::optimizer_name(groups.front()), cpu_optim::optimizer_name(group)));
-    }
-}
-
 void check_data(const Parameter& parameter, const void* data, std::uint64_t elements) {
     if (data == nullptr && elements != 0)
         throw std::invalid_argument(

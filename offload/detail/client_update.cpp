@@ -3,10 +3,8 @@
 #include "offload/detail/client_update.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
-
-#include "offload/detail/state_update.h"
+#include <vector>
 
 namespace spillway::offload::detail {
 namespace {
@@ -17,22 +15,21 @@ Element* element_at(void* base, std::uint64_t first) {
     return static_cast<Element*>(base) + first;
 }
 
+std::vector<TensorStep> steps_of(const ClientTensors& tensors) {
+    std::vector<TensorStep> steps;
+    for (const auto& tensor : tensors)
+        steps.push_back({tensor.group, tensor.steps + 1});
+    return steps;
+}
+
 }  // namespace
 
 ClientUpdate::ClientUpdate(const Context& context, std::shared_ptr<StepGradients> gradients,
-                           const std::vector<cpu_optim::HyperParameters>& groups,
-                           double gradient_scale)
-    : context_(context), gradients_(std::move(gradients)) {
-    std::map<std::pair<std::uint32_t, std::uint64_t>, std::size_t> made;
-    for (const auto& tensor : context_.tensors) {
-        const auto [found, is_new] =
-            made.try_emplace({tensor.group, tensor.steps + 1}, coefficients_.size());
-        if (is_new)
-            coefficients_.push_back(cpu_optim::make_coefficients(groups.at(tensor.group),
-                                                                 tensor.steps + 1, gradient_scale));
-        coefficients_of_.push_back(found->second);
-    }
-}
+                           const HyperGroups& groups, double gradient_scale)
+    : context_(context),
+      gradients_(std::move(gradients)),
+      rules_(context.store.order(), groups, steps_of(context.tensors), gradient_scale,
+             context.measures) {}
 
 void ClientUpdate::begin() {
     if (context_.committer != nullptr)
@@ -63,7 +60,27 @@ void ClientUpdate::wait_for_gradients(std::uint64_t chunk) {
     gradients_->wait_for(span.first, span.last);
 }
 
+void ClientUpdate::measure(std::span<const ChunkPlanes> chunks) {
+    for_each_tile(
+        context_.threads, chunks,
+        [&](const ChunkPlanes& chunk, std::uint64_t index) {
+            verify_staged(context_.store, chunk, index);
+            for_each_part(chunk, index,
+                          [&](TensorId tensor, const TilePart& part, const auto& run) {
+                              rules_.measure(context_.threads.isa(), tensor, part, run);
+                          });
+        },
+        [](const ChunkPlanes&) {});
+}
+
 void ClientUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
+    for (const auto& chunk : chunks) {
+        const auto span = tensors_of(chunk.chunk);
+        for (auto tensor = span.first; tensor < span.last; ++tensor) {
+            if (gradients_->of(tensor).data != nullptr)
+                rules_.settle(tensor);
+        }
+    }
     for_each_tile(
         context_.threads, chunks,
         [&](const ChunkPlanes& chunk, std::uint64_t index) { update_tile(chunk, index); }, updated);
@@ -71,47 +88,53 @@ void ClientUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& up
 
 void ClientUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index) const {
     verify_staged(context_.store, chunk, index);
-    const auto first = (chunk.tiles.begin + index) * tile_elements;
-    const auto span = context_.store.order().tensors_in({first, first + tile_elements});
-    for (auto tensor = span.first; tensor < span.last; ++tensor)
-        update_part(chunk, index, tensor);
+    for_each_part(chunk, index, [&](TensorId tensor, const TilePart& part, const auto& run) {
+        // What is not finite goes into the weights, as the rule of the step allows.
+        static_cast<void>(rules_.update(context_.threads.isa(), tensor,
+                                        {.seed = context_.rounding_seed,
+                                         .tensor = tensor,
+                                         .step = context_.tensors[tensor].steps + 1},
+                                        part, run));
+    });
     checksum_staged(chunk, index);
 }
 
-/// The part of `tensor` that lies in one tile, if it has elements and a gradient.
-void ClientUpdate::update_part(const ChunkPlanes& chunk, std::uint64_t index,
-                               TensorId tensor) const {
+/// visit(tensor, part, run) for each tensor that has elements in the tile and a gradient.
+template <typename Visit>
+void ClientUpdate::for_each_part(const ChunkPlanes& chunk, std::uint64_t index,
+                                 const Visit& visit) const {
     const auto tile_begin = (chunk.tiles.begin + index) * tile_elements;
-    const auto whole = context_.store.order().range(tensor);
-    const auto begin = std::max(whole.begin, tile_begin);
-    const auto end = std::min(whole.end, tile_begin + tile_elements);
-    if (begin >= end)
-        return;
-    const auto gradient = gradients_->of(tensor);
-    if (gradient.data == nullptr)
-        return;
-    const auto in_tile = begin - tile_begin;
-    const auto in_tensor = begin - whole.begin;
-    const auto& client = context_.tensors[tensor];
+    const auto span = context_.store.order().tensors_in({tile_begin, tile_begin + tile_elements});
+    for (auto tensor = span.first; tensor < span.last; ++tensor) {
+        const auto whole = context_.store.order().range(tensor);
+        const auto begin = std::max(whole.begin, tile_begin);
+        const auto end = std::min(whole.end, tile_begin + tile_elements);
+        if (begin >= end || gradients_->of(tensor).data == nullptr)
+            continue;
+        const TilePart part{chunk, index, begin - tile_begin, begin - whole.begin};
+        visit(tensor, part, run_of(tensor, part, static_cast<std::size_t>(end - begin)));
+    }
+}
 
+cpu_optim::ElementwiseRun ClientUpdate::run_of(TensorId tensor, const TilePart& part,
+                                               std::size_t elements) const {
+    const auto& client = context_.tensors[tensor];
+    const auto gradient = gradients_->of(tensor);
     cpu_optim::ElementwiseRun run;
-    run.elements = static_cast<std::size_t>(end - begin);
+    run.elements = elements;
     if (client.type == ParameterType::fp32) {
-        run.master = element_at<float>(client.data, in_tensor);
+        run.master = element_at<float>(client.data, part.in_tensor);
     } else {
-        run.weight = element_at<std::uint16_t>(client.data, in_tensor);
-        run.residue = element_at<std::int16_t>(chunk.tile(Plane::residue, index), in_tile);
+        run.weight = element_at<std::uint16_t>(client.data, part.in_tensor);
+        run.residue =
+            element_at<std::int16_t>(part.chunk.tile(Plane::residue, part.index), part.in_tile);
         if (client.fresh_residue)
             std::fill_n(run.residue, run.elements, std::int16_t{0});
     }
     run.gradient = static_cast<const std::byte*>(gradient.data) +
-                   in_tensor * cpu_optim::gradient_bytes(gradient.type);
+                   part.in_tensor * cpu_optim::gradient_bytes(gradient.type);
     run.gradient_type = gradient.type;
-    // What is not finite goes into the weights, as the rule of the step allows.
-    static_cast<void>(update_tile_part(
-        context_.threads.isa(), coefficients_[coefficients_of_[tensor]],
-        {.seed = context_.rounding_seed, .tensor = tensor, .step = client.steps + 1},
-        {chunk, index, in_tile, in_tensor}, run));
+    return run;
 }
 
 void ClientUpdate::end() {

@@ -8,12 +8,12 @@
 #include <span>
 #include <vector>
 
-#include "cpu_optim/elementwise.h"
 #include "offload/detail/chunk_update.h"
 #include "offload/detail/client_tensors.h"
 #include "offload/detail/committer.h"
 #include "offload/detail/step_gradients.h"
 #include "offload/detail/tile_store.h"
+#include "offload/detail/update_rules.h"
 #include "offload/detail/update_threads.h"
 #include "offload/plan.h"
 
@@ -30,27 +30,31 @@ class ClientUpdate final : public ChunkUpdate {
         UpdateThreads& threads;
         ClientTensors& tensors;
         std::uint64_t rounding_seed;  ///< of lossy state
+        TensorMeasures& measures;     ///< of an optimizer of whole tensors
     };
     /// `groups`: the hyper-parameters of each group; throws std::invalid_argument as
     /// make_coefficients().
     ClientUpdate(const Context& context, std::shared_ptr<StepGradients> gradients,
-                 const std::vector<cpu_optim::HyperParameters>& groups, double gradient_scale);
+                 const HyperGroups& groups, double gradient_scale);
 
     void begin() override;
     [[nodiscard]] ChunkGradients gradients(std::uint64_t chunk) override;
     void wait_for_gradients(std::uint64_t chunk) override;
+    void measure(std::span<const ChunkPlanes> chunks) override;
     void update(std::span<const ChunkPlanes> chunks, const Updated& updated) override;
     void end() override;
 
   private:
     [[nodiscard]] ElementOrder::TensorSpan tensors_of(std::uint64_t chunk) const;
+    template <typename Visit>
+    void for_each_part(const ChunkPlanes& chunk, std::uint64_t index, const Visit& visit) const;
+    [[nodiscard]] cpu_optim::ElementwiseRun run_of(TensorId tensor, const TilePart& part,
+                                                   std::size_t elements) const;
     void update_tile(const ChunkPlanes& chunk, std::uint64_t index) const;
-    void update_part(const ChunkPlanes& chunk, std::uint64_t index, TensorId tensor) const;
 
     Context context_;
     std::shared_ptr<StepGradients> gradients_;
-    std::vector<cpu_optim::ElementwiseCoefficients> coefficients_;
-    std::vector<std::size_t> coefficients_of_;  ///< per tensor: index into coefficients_
+    UpdateRules rules_;
 };
 
 }  // namespace spillway::offload::detail

@@ -46,7 +46,7 @@ void count_traffic(const ElementOrder& order, std::span<const Unit> units,
             moved += tiles * gradient_tile_bytes;
             plan.nvme_gradient_bytes_per_step += tiles * gradient_tile_bytes;
         }
-        plan.nvme_read_bytes_per_step += moved;
+        plan.nvme_read_bytes_per_step += moved * plan.reads_of(chunk);
         plan.nvme_written_bytes_per_step += moved;
     }
     plan.nvme_read_bytes_per_step += plan.nvme_weight_read_bytes_per_step;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cpu_optim/elementwise.h"
+#include "cpu_optim/layerwise.h"
 #include "cpu_optim/state_rounding.h"
 #include "offload/detail/chunk_update.h"
 
@@ -25,5 +26,15 @@ struct TilePart {
                                            const cpu_optim::ElementwiseCoefficients& coefficients,
                                            const cpu_optim::RoundingStream& stream,
                                            const TilePart& part, cpu_optim::ElementwiseRun run);
+
+/// Pass 1 of an optimizer of whole tensors, whose state is fp32: measures, changes nothing.
+[[nodiscard]] cpu_optim::LayerSums measure_tile_part(
+    cpu_optim::Isa isa, const cpu_optim::LayerwiseCoefficients& coefficients, const TilePart& part,
+    cpu_optim::ElementwiseRun run);
+/// Pass 2: new state and weights, the step being as long as cpu_optim::layer_step() says.
+[[nodiscard]] std::size_t update_tile_part(cpu_optim::Isa isa,
+                                           const cpu_optim::LayerwiseCoefficients& coefficients,
+                                           float step, const TilePart& part,
+                                           cpu_optim::ElementwiseRun run);
 
 }  // namespace spillway::offload::detail

@@ -28,8 +28,7 @@ void check_disk(const TensorOptimizerOptions& options, std::uint64_t needed_byte
 }
 
 TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& parameters,
-                     const std::vector<cpu_optim::HyperParameters>& groups,
-                     TensorOptimizerOptions& options) {
+                     const HyperGroups& groups, TensorOptimizerOptions& options) {
     if (const auto drives = check_drives(options.nvme, options.more_nvme); !drives.empty()) {
         options.nvme = drives.front();
         options.more_nvme.assign(drives.begin() + 1, drives.end());
@@ -37,8 +36,10 @@ TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& pa
     if (options.threads == 0)
         throw std::invalid_argument("threads is 0 and must be at least 1");
     const auto types = types_of(parameters);
+    const auto needs = groups.needs();
     return make_tensor_plan(order, types,
-                            {.state_planes = most_state_planes(groups),
+                            {.state_planes = needs.state_planes,
+                             .passes = needs.passes,
                              .state = options.state,
                              .host_bytes = options.host_bytes,
                              .nvme = options.nvme.empty() ? NvmeTier::absent : NvmeTier::present,
@@ -49,17 +50,15 @@ TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& pa
 
 }  // namespace
 
-void TensorEngine::check_room(const std::vector<Parameter>& parameters,
-                              const std::vector<cpu_optim::HyperParameters>& groups,
+void TensorEngine::check_room(const std::vector<Parameter>& parameters, const HyperGroups& groups,
                               TensorOptimizerOptions options) {
-    check_groups(groups, options.state);
+    groups.check(options.state);
     const ElementOrder order(tensor_specs(parameters));
     const auto plan = make_plan(order, parameters, groups, options);
     check_disk(options, plan.update.disk_bytes);
 }
 
-TensorEngine::TensorEngine(std::vector<Parameter> parameters,
-                           std::vector<cpu_optim::HyperParameters> groups,
+TensorEngine::TensorEngine(std::vector<Parameter> parameters, HyperGroups groups,
                            TensorOptimizerOptions options)
     : parameters_(std::move(parameters)),
       groups_(std::move(groups)),
@@ -72,6 +71,7 @@ TensorEngine::TensorEngine(std::vector<Parameter> parameters,
       board_(monitor_, plan_.update.chunks),
       threads_(options_.threads, options_.isa),
       work_(ledger_.arena("work buffers", plan_.work_bytes)),
+      measures_(make_measures(order_, plan_.update.passes)),
       gradients_(new_gradients()) {
     for (const auto& parameter : parameters_)
         tensors_.push_back({parameter.type, parameter.data, parameter.group});
@@ -153,7 +153,7 @@ void TensorEngine::begin_commit(const TensorCommit& note) {
 }
 
 TensorPlan TensorEngine::checked_plan() {
-    check_groups(groups_, options_.state);
+    groups_.check(options_.state);
     check_parameters(parameters_, order_, groups_.size());
     return make_plan(order_, parameters_, groups_, options_);
 }
@@ -171,6 +171,7 @@ void TensorEngine::open_store() {
                       static_cast<std::size_t>(order_.tiles()) * 16 +
                       (run_ ? run_->log().buffer_bytes() + table_capacity_bytes(shape()) : 0) +
                       extent_map_bytes(shape().places));
+    ledger_.count("measures of tensors", measures_.size() * sizeof(measures_.front()));
     if (!must_recover_)
         store_->assume_zeros();
 }

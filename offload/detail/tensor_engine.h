@@ -30,6 +30,7 @@
 #include "offload/detail/step_gradients.h"
 #include "offload/detail/tile_store.h"
 #include "offload/detail/update_pipeline.h"
+#include "offload/detail/update_rules.h"
 #include "offload/detail/update_threads.h"
 #include "offload/tensor_optimizer.h"
 #include "offload/tensor_plan.h"
@@ -39,11 +40,10 @@ namespace spillway::offload::detail {
 /// What is behind TensorOptimizer, whose members say what these do.
 class TensorEngine {
   public:
-    TensorEngine(std::vector<Parameter> parameters, std::vector<cpu_optim::HyperParameters> groups,
+    TensorEngine(std::vector<Parameter> parameters, HyperGroups groups,
                  TensorOptimizerOptions options);
 
-    static void check_room(const std::vector<Parameter>& parameters,
-                           const std::vector<cpu_optim::HyperParameters>& groups,
+    static void check_room(const std::vector<Parameter>& parameters, const HyperGroups& groups,
                            TensorOptimizerOptions options);
 
     ~TensorEngine();
@@ -51,7 +51,9 @@ class TensorEngine {
     TensorEngine& operator=(const TensorEngine&) = delete;
 
     [[nodiscard]] std::span<const Parameter> parameters() const noexcept { return parameters_; }
-    void set_group(std::uint32_t group, const cpu_optim::HyperParameters& hyper);
+    /// `changed`: of the optimizer's groups; "group N" in messages.
+    void set_groups(HyperGroups changed, std::uint32_t group);
+    [[nodiscard]] const HyperGroups& groups() const noexcept { return groups_; }
     void rebind(TensorId tensor, void* data);
 
     void give_gradient(TensorId tensor, Gradient gradient);
@@ -127,7 +129,7 @@ class TensorEngine {
     }
 
     std::vector<Parameter> parameters_;
-    std::vector<cpu_optim::HyperParameters> groups_;
+    HyperGroups groups_;
     TensorOptimizerOptions options_;
     ElementOrder order_;
     TensorPlan plan_;
@@ -141,6 +143,7 @@ class TensorEngine {
     ChunkBoard board_;
     UpdateThreads threads_;
     nvme::HugePageArena work_;
+    TensorMeasures measures_;
     ClientTensors tensors_;
     std::vector<std::uint64_t> tensor_steps_;  ///< as of the commit asked for last
     std::optional<ClientWeightImage> weights_;

@@ -69,7 +69,7 @@ void TensorEngine::write_state(TensorId tensor, std::size_t plane, std::uint64_t
 
 StateAccess TensorEngine::state_access(TensorId tensor, std::size_t plane) {
     // Lossy formats keep as many planes as have a kind; to fp32 it is all one.
-    const auto kinds = cpu_optim::moment_kinds(groups_[tensors_[tensor].group]);
+    const auto kinds = groups_.moment_kinds(tensors_[tensor].group);
     return {*access_, plan_.update.planes, plane, kinds[std::min(plane, kinds.size() - 1)]};
 }
 
@@ -145,8 +145,7 @@ void TensorEngine::write_residue(TensorId tensor, std::uint64_t first,
 void TensorEngine::check_state_plane(std::size_t index) const {
     if (index >= state_planes())
         throw std::invalid_argument(fmt::format("state plane {} is asked for; {} keeps {}", index,
-                                                cpu_optim::optimizer_name(groups_.front()),
-                                                state_planes()));
+                                                groups_.optimizer_name(0), state_planes()));
 }
 
 /// A part of an int8 block cannot be written: the others might need another scale.

@@ -20,20 +20,15 @@ constexpr float no_elements = 0;
 
 }  // namespace
 
-void TensorEngine::set_group(std::uint32_t group, const cpu_optim::HyperParameters& hyper) {
+void TensorEngine::set_groups(HyperGroups changed, std::uint32_t group) {
     monitor_.throw_if_poisoned();
-    auto changed = groups_;
-    if (group >= changed.size())
-        throw std::invalid_argument(
-            fmt::format("group {} is set; there are {}", group, changed.size()));
-    changed[group] = hyper;
-    check_groups(changed, options_.state);
-    if (cpu_optim::state_planes(hyper) > state_planes())
+    changed.check(options_.state);
+    const auto needed = changed.needs().state_planes;
+    if (needed > state_planes())
         throw std::invalid_argument(fmt::format(
             "group {}: {} with these hyper-parameters keeps {} values per parameter, and the "
             "optimizer was made for {}: make a new one",
-            group, cpu_optim::optimizer_name(hyper), cpu_optim::state_planes(hyper),
-            state_planes()));
+            group, changed.optimizer_name(group), needed, state_planes()));
     groups_ = std::move(changed);
 }
 
@@ -140,7 +135,8 @@ bool TensorEngine::wait_for(TensorId tensor, std::chrono::milliseconds limit) {
 
 void TensorEngine::begin_update(const std::shared_ptr<StepGradients>& gradients, double scale) {
     const ClientUpdate::Context context{*store_,  plan_.update, committer_ ? &*committer_ : nullptr,
-                                        threads_, tensors_,     options_.rounding_seed};
+                                        threads_, tensors_,     options_.rounding_seed,
+                                        measures_};
     auto update = std::make_unique<ClientUpdate>(context, gradients, groups_, scale);
     pipeline_->begin_update(std::move(update), ++version_);
 }

@@ -9,12 +9,10 @@
 
 #include <fmt/format.h>
 
-#include "offload/detail/state_update.h"
-
 namespace spillway::offload::detail {
 
-TrainingUpdate::TrainingUpdate(const Context& context, UpdateCoefficients coefficients)
-    : context_(context), coefficients_(std::move(coefficients)) {}
+TrainingUpdate::TrainingUpdate(const Context& context, UpdateRules rules)
+    : context_(context), rules_(std::move(rules)) {}
 
 void TrainingUpdate::begin() {
     context_.committer.before_update();
@@ -28,7 +26,9 @@ void TrainingUpdate::wait_for_gradients(std::uint64_t chunk) {
     context_.gradients.wait_complete(chunk);
 }
 
-void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
+template <typename Body>
+void TrainingUpdate::for_each_gradient(std::span<const ChunkPlanes> chunks, const Body& body,
+                                       const Updated& done) const {
     std::vector<const float*> gradients;
     for (const auto& chunk : chunks)
         gradients.push_back(gradient_of(chunk));
@@ -36,7 +36,31 @@ void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& 
         context_.threads, chunks,
         [&](const ChunkPlanes& chunk, std::uint64_t index) {
             const auto which = static_cast<std::size_t>(&chunk - chunks.data());
-            update_tile(chunk, index, gradients[which] + index * tile_elements);
+            body(chunk, index, gradients[which] + index * tile_elements);
+        },
+        done);
+}
+
+void TrainingUpdate::measure(std::span<const ChunkPlanes> chunks) {
+    for_each_gradient(
+        chunks,
+        [&](const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) {
+            measure_tile(chunk, index, gradient);
+        },
+        [](const ChunkPlanes&) {});
+}
+
+void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
+    for (const auto& chunk : chunks) {
+        const auto span = context_.store.order().tensors_in(
+            {chunk.tiles.begin * tile_elements, chunk.tiles.end * tile_elements});
+        for (auto tensor = span.first; tensor < span.last; ++tensor)
+            rules_.settle(tensor);
+    }
+    for_each_gradient(
+        chunks,
+        [&](const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) {
+            update_tile(chunk, index, gradient);
         },
         [&](const ChunkPlanes& chunk) {
             context_.gradients.consumed(chunk.chunk);
@@ -56,13 +80,11 @@ void TrainingUpdate::end() {
     context_.committer.after_update();
 }
 
-void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
-                                 const float* gradient) const {
+/// visit(tensor, part, run) for each tensor that has elements in the tile.
+template <typename Visit>
+void TrainingUpdate::for_each_part(const ChunkPlanes& chunk, std::uint64_t index,
+                                   const float* gradient, const Visit& visit) const {
     const auto& order = context_.store.order();
-    verify_staged(context_.store, chunk, index);
-    if (chunk.spilled_gradient != nullptr)
-        context_.spill->verify(order, chunk.tiles.begin + index,
-                               std::as_bytes(std::span(gradient, tile_elements)));
     auto* const weight = reinterpret_cast<std::uint16_t*>(chunk.tile(Plane::weight, index));
     auto* const residue = reinterpret_cast<std::int16_t*>(chunk.tile(Plane::residue, index));
     const ElementRange tile{(chunk.tiles.begin + index) * tile_elements,
@@ -70,6 +92,8 @@ void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
     const auto span = order.tensors_in(tile);
     for (auto tensor = span.first; tensor < span.last; ++tensor) {
         const auto range = order.range(tensor);
+        if (range.size() == 0)
+            continue;
         const auto begin = static_cast<std::size_t>(std::max(range.begin, tile.begin) - tile.begin);
         const auto count =
             static_cast<std::size_t>(std::min(range.end, tile.end) - tile.begin) - begin;
@@ -77,19 +101,45 @@ void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
                                             .weight = weight + begin,
                                             .residue = residue + begin,
                                             .gradient = gradient + begin};
-        const TilePart part{chunk, index, begin, tile.begin + begin - range.begin};
-        const auto overflowed = update_tile_part(context_.threads.isa(), coefficients_[tensor],
-                                                 {.seed = context_.rounding_seed,
-                                                  .tensor = tensor,
-                                                  .step = context_.tensor_steps[tensor] + 1},
-                                                 part, run);
-        if (overflowed != 0)
-            throw std::runtime_error(
-                fmt::format("the update of tensor '{}' gives {} weights too large for their bf16 "
-                            "half (or NaN); nothing of it is "
-                            "committed: resume from the last commit with a smaller learning rate",
-                            order.tensors()[tensor].name, overflowed));
+        visit(tensor, TilePart{chunk, index, begin, tile.begin + begin - range.begin}, run);
     }
+}
+
+void TrainingUpdate::verify(const ChunkPlanes& chunk, std::uint64_t index,
+                            const float* gradient) const {
+    verify_staged(context_.store, chunk, index);
+    if (chunk.spilled_gradient != nullptr && !chunk.verified)
+        context_.spill->verify(context_.store.order(), chunk.tiles.begin + index,
+                               std::as_bytes(std::span(gradient, tile_elements)));
+}
+
+void TrainingUpdate::measure_tile(const ChunkPlanes& chunk, std::uint64_t index,
+                                  const float* gradient) {
+    verify(chunk, index, gradient);
+    for_each_part(chunk, index, gradient,
+                  [&](TensorId tensor, const TilePart& part, const cpu_optim::ElementwiseRun& run) {
+                      rules_.measure(context_.threads.isa(), tensor, part, run);
+                  });
+}
+
+void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
+                                 const float* gradient) const {
+    verify(chunk, index, gradient);
+    for_each_part(chunk, index, gradient,
+                  [&](TensorId tensor, const TilePart& part, const cpu_optim::ElementwiseRun& run) {
+                      const auto overflowed =
+                          rules_.update(context_.threads.isa(), tensor,
+                                        {.seed = context_.rounding_seed,
+                                         .tensor = tensor,
+                                         .step = context_.tensor_steps[tensor] + 1},
+                                        part, run);
+                      if (overflowed != 0)
+                          throw std::runtime_error(fmt::format(
+                              "the update of tensor '{}' gives {} weights too large for their bf16 "
+                              "half (or NaN); nothing of it is "
+                              "committed: resume from the last commit with a smaller learning rate",
+                              context_.store.order().tensors()[tensor].name, overflowed));
+                  });
     checksum_staged(chunk, index);
 }
 

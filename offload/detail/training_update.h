@@ -6,18 +6,15 @@
 #include <span>
 #include <vector>
 
-#include "cpu_optim/elementwise.h"
 #include "offload/detail/chunk_update.h"
 #include "offload/detail/committer.h"
 #include "offload/detail/gradient_collector.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/tile_store.h"
+#include "offload/detail/update_rules.h"
 #include "offload/detail/update_threads.h"
 
 namespace spillway::offload::detail {
-
-/// Per tensor: the numbers of this step.
-using UpdateCoefficients = std::vector<cpu_optim::ElementwiseCoefficients>;
 
 /// One update of weights that the engine owns, with gradients that its collector took in: tile by
 /// tile while a tile is in cache, verify checksums, scale, optimizer, new weight, new checksums.
@@ -32,11 +29,13 @@ class TrainingUpdate final : public ChunkUpdate {
         std::vector<std::uint64_t>& tensor_steps;
         std::uint64_t rounding_seed;  ///< of lossy state
     };
-    TrainingUpdate(const Context& context, UpdateCoefficients coefficients);
+    TrainingUpdate(const Context& context, UpdateRules rules);
 
     void begin() override;
     [[nodiscard]] ChunkGradients gradients(std::uint64_t chunk) override;
     void wait_for_gradients(std::uint64_t chunk) override;
+    /// Throws IntegrityError.
+    void measure(std::span<const ChunkPlanes> chunks) override;
     /// Throws IntegrityError, or std::runtime_error naming a tensor whose new weight has no finite
     /// bf16 half.
     void update(std::span<const ChunkPlanes> chunks, const Updated& updated) override;
@@ -44,10 +43,19 @@ class TrainingUpdate final : public ChunkUpdate {
 
   private:
     [[nodiscard]] const float* gradient_of(const ChunkPlanes& chunk) const;
+    /// body(chunk, index of a tile in it, its gradient), of the chunks' tiles, by all threads.
+    template <typename Body>
+    void for_each_gradient(std::span<const ChunkPlanes> chunks, const Body& body,
+                           const Updated& done) const;
+    template <typename Visit>
+    void for_each_part(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient,
+                       const Visit& visit) const;
+    void verify(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) const;
+    void measure_tile(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient);
     void update_tile(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) const;
 
     Context context_;
-    UpdateCoefficients coefficients_;
+    UpdateRules rules_;
 };
 
 }  // namespace spillway::offload::detail

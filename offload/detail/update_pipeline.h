@@ -27,14 +27,16 @@
 #include "offload/detail/memory_ledger.h"
 #include "offload/detail/stall_clock.h"
 #include "offload/detail/tile_store.h"
+#include "offload/detail/update_visits.h"
 #include "offload/offload_engine.h"
 
 namespace spillway::offload::detail {
 
 /// Runs updates over all chunks: state of chunk k+1 is read, k goes through the fused pass, k-1 is
-/// written back, all moving. Between updates it makes the commits asked for and has the first
-/// chunks' state read ahead already. A thread of its own; public calls come from the driving
-/// thread.
+/// written back, all moving. An update of two passes comes to each chunk twice and changes it the
+/// second time alone, so that every chunk is wholly the old or the new one at any moment. Between
+/// updates it makes the commits asked for and has the first chunks' state read ahead already. A
+/// thread of its own; public calls come from the driving thread.
 class UpdatePipeline {
   public:
     struct Context {
@@ -50,7 +52,7 @@ class UpdatePipeline {
         const nvme::CompletionSignal& io_ended;  ///< of the store's queues
     };
     /// `chunk_order`: the order in which chunks are updated.
-    UpdatePipeline(const Context& context, std::vector<std::uint64_t> chunk_order,
+    UpdatePipeline(const Context& context, const std::vector<std::uint64_t>& chunk_order,
                    MemoryLedger& ledger);
     ~UpdatePipeline();
     UpdatePipeline(const UpdatePipeline&) = delete;
@@ -74,7 +76,7 @@ class UpdatePipeline {
 
   private:
     struct Slot {
-        std::size_t position = 0;  ///< in chunk_order_
+        std::size_t position = 0;  ///< in visits_
         std::size_t drive = 0;
         PerPlane<std::byte*> buffers{};
         std::byte* gradient = nullptr;
@@ -82,6 +84,7 @@ class UpdatePipeline {
         PendingIo reads;
         PendingIo gradient_read;
         bool gradient_asked = false;
+        bool kept = false;  ///< measured, and waiting for the second pass or through it
         PendingIo writes;
         std::uint64_t version = 0;
         PerPlane<std::vector<std::uint64_t>> checksums;
@@ -110,12 +113,17 @@ class UpdatePipeline {
     void forget_read_ahead();
     [[nodiscard]] std::size_t drive_of(std::uint64_t chunk) const noexcept;
     void ask_for_gradients();
-    [[nodiscard]] std::size_t update_resident(std::size_t position, const Update& update);
+    [[nodiscard]] std::size_t visit(std::size_t position, Passing passing, const Update& update);
+    [[nodiscard]] std::size_t visit_resident(std::size_t position, const Update& update);
     void keep_reading();
     [[nodiscard]] Passing passing(const Update& update) const;
     [[nodiscard]] std::size_t take_read(std::size_t position, Passing passing);
     [[nodiscard]] std::optional<std::size_t> find_read(std::size_t position, Passing passing) const;
+    [[nodiscard]] std::size_t take_kept(std::uint64_t chunk);
+    void wait_read(Slot& slot, const Update& update);
+    void measure_read(std::size_t index, VisitKind kind, const Update& update);
     void update_read(std::size_t index, const Update& update);
+    void run_measure(std::span<const ChunkPlanes> chunks, const Update& update);
     void run_update(std::span<const ChunkPlanes> chunks, const Update& update,
                     const ChunkUpdate::Updated& updated);
     [[nodiscard]] ChunkPlanes planes_of(std::uint64_t chunk) const;
@@ -142,7 +150,7 @@ class UpdatePipeline {
     }
 
     Context context_;
-    std::vector<std::uint64_t> chunk_order_;
+    std::vector<ChunkVisit> visits_;  ///< of every update
     nvme::HugePageArena arena_;
 
     // Guarded by the monitor.
@@ -155,9 +163,10 @@ class UpdatePipeline {
     std::vector<Slot> slots_;
     std::vector<std::size_t> free_slots_;
     std::vector<std::size_t> read_slots_;  ///< reads under way or over, oldest first
+    std::vector<std::size_t> kept_slots_;  ///< between their chunks' two passes
     std::vector<std::size_t> writing_slots_;
-    DriveLanes lanes_;
-    std::vector<std::size_t> passing_;  ///< positions of the chunks that need a slot: lanes' items
+    DriveLanes lanes_;                  ///< of all slots but those for kept chunks
+    std::vector<std::size_t> passing_;  ///< positions of visits that read into a slot: lanes' items
 
     std::atomic<std::uint64_t> wall_ns_{0};
     EngineThread thread_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cpu_optim/gradient_scan.h"
+#include "tests/offload/whole_layer.h"
 #include "tests/offload/whole_state.h"
 
 namespace spillway::testing {
@@ -42,6 +43,7 @@ class Client {
 
   private:
     PlanRequest request() const;
+    HyperGroups groups() const;
     void pass(std::uint64_t iteration);
     void reading_pass();
     void contribution(std::size_t unit, const float* weights, std::uint64_t iteration,
@@ -57,14 +59,13 @@ class Client {
 
 PlanRequest Client::request() const {
     const auto& placement = run_.placement;
-    std::size_t state_planes = 0;
     PlanRequest request;
     request.device_kind = device_->memory_kind();
     request.host_bytes = placement.host_bytes;
     request.device_bytes = placement.device_bytes;
-    for (const auto& group : run_.groups)
-        state_planes = std::max(state_planes, cpu_optim::state_planes(group));
-    request.planes = planes_with_weights(state_planes, run_.state);
+    const auto needs = groups().needs();
+    request.planes = planes_with_weights(needs.state_planes, run_.state);
+    request.passes = needs.passes;
     request.nvme = placement.nvme ? NvmeTier::present : NvmeTier::absent;
     request.drives = 1 + run_.more_nvme.size();
     request.chunk_bytes = placement.chunk_bytes;
@@ -73,6 +74,12 @@ PlanRequest Client::request() const {
     request.training_uses = model_.uses;
     request.gradient_uses = model_.gradient_uses;
     return request;
+}
+
+HyperGroups Client::groups() const {
+    if (run_.layerwise)
+        return HyperGroups::Layerwise(run_.layerwise->begin(), run_.layerwise->end());
+    return HyperGroups::Elementwise(run_.groups.begin(), run_.groups.end());
 }
 
 void Client::contribution(std::size_t unit, const float* weights, std::uint64_t iteration,
@@ -157,7 +164,7 @@ SyntheticOutcome Client::train() {
         for (std::uint64_t reading = 0; reading < run_.reading_passes; ++reading)
             reading_pass();
         engine_->begin_pass(model_.uses);
-        UpdateStep step{{run_.groups.begin(), run_.groups.end()}, 1.0};
+        UpdateStep step{groups(), 1.0};
         if (placement.timing == UpdateTiming::as_completed)
             engine_->begin_update(step);
         pass(iteration);
@@ -236,15 +243,19 @@ SyntheticOutcome run_synthetic(const SyntheticRun& run) {
     return Client(run, model).train();
 }
 
-std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
-                                       const std::vector<std::uint64_t>& nonfinite_iterations,
-                                       const SyntheticGroups& groups,
-                                       cpu_optim::StateFormat format) {
-    const ElementOrder order(synthetic_model().tensors);
+namespace {
+
+/// What an update does to one tensor: (number, masters, gradients, scale of them).
+using TensorUpdate =
+    std::function<void(TensorId tensor, std::uint64_t update, std::span<float> masters,
+                       std::span<const float> gradients, double scale)>;
+
+std::vector<float> train_reference(const ElementOrder& order, std::uint64_t steps, double clip,
+                                   const std::vector<std::uint64_t>& nonfinite_iterations,
+                                   const TensorUpdate& update_tensor) {
     const auto padded = order.tiles() * tile_elements;
     std::vector<float> all_masters(padded, 0.0f);
     std::vector<float> gradient(padded, 0.0f);
-    std::vector<WholeState> state;
     const auto for_each_tensor = [&](const auto& body) {
         for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor) {
             const auto range = order.range(tensor);
@@ -255,7 +266,6 @@ std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
     for_each_tensor([&](TensorId tensor, std::span<float> masters, std::span<float>) {
         for (std::size_t i = 0; i < masters.size(); ++i)
             masters[i] = synthetic_initial(tensor, i);
-        state.emplace_back(format, masters.size());
     });
     std::uint64_t update = 0;
     for (std::uint64_t iteration = 0; iteration < steps; ++iteration) {
@@ -277,9 +287,7 @@ std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
         const double scale = clip > 0 ? std::min(1.0, clip / (std::sqrt(squares) + 1e-6)) : 1.0;
         ++update;
         for_each_tensor([&](TensorId tensor, std::span<float> masters, std::span<float> sums) {
-            state[tensor].update(
-                cpu_optim::make_coefficients(groups[order.tensors()[tensor].group], update, scale),
-                {.seed = synthetic_rounding_seed, .tensor = tensor, .step = update}, masters, sums);
+            update_tensor(tensor, update, masters, sums, scale);
         });
     }
     std::vector<float> result;
@@ -287,6 +295,42 @@ std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
         result.insert(result.end(), masters.begin(), masters.end());
     });
     return result;
+}
+
+}  // namespace
+
+std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
+                                       const std::vector<std::uint64_t>& nonfinite_iterations,
+                                       const SyntheticGroups& groups,
+                                       cpu_optim::StateFormat format) {
+    const ElementOrder order(synthetic_model().tensors);
+    std::vector<WholeState> state;
+    for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor)
+        state.emplace_back(format, static_cast<std::size_t>(order.range(tensor).size()));
+    return train_reference(
+        order, steps, clip, nonfinite_iterations,
+        [&](TensorId tensor, std::uint64_t update, std::span<float> masters,
+            std::span<const float> gradients, double scale) {
+            state[tensor].update(
+                cpu_optim::make_coefficients(groups[order.tensors()[tensor].group], update, scale),
+                {.seed = synthetic_rounding_seed, .tensor = tensor, .step = update}, masters,
+                gradients);
+        });
+}
+
+std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
+                                       const SyntheticLayerwiseGroups& groups) {
+    const ElementOrder order(synthetic_model().tensors);
+    std::vector<WholeLayer> layers;
+    for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor)
+        layers.emplace_back(static_cast<std::size_t>(order.range(tensor).size()));
+    return train_reference(order, steps, clip, {},
+                           [&](TensorId tensor, std::uint64_t update, std::span<float> masters,
+                               std::span<const float> gradients, double scale) {
+                               layers[tensor].update(groups[order.tensors()[tensor].group], update,
+                                                     scale, order.range(tensor).begin, masters,
+                                                     gradients);
+                           });
 }
 
 }  // namespace spillway::testing

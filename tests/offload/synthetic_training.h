@@ -51,6 +51,7 @@ struct SyntheticModel {
 /// Hyper-parameters of the model's two groups.
 using SyntheticGroups = std::array<cpu_optim::HyperParameters, 2>;
 [[nodiscard]] SyntheticGroups synthetic_adamw();
+using SyntheticLayerwiseGroups = std::array<cpu_optim::LayerwiseHyperParameters, 2>;
 
 /// Trains until `steps` iterations are done in all, resuming what is in `out` if a commit is there.
 struct SyntheticRun {
@@ -67,6 +68,8 @@ struct SyntheticRun {
     std::vector<std::uint64_t> nonfinite_iterations;
     SyntheticGroups groups = synthetic_adamw();
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
+    /// If set, of an optimizer of whole tensors in place of `groups`.
+    std::optional<SyntheticLayerwiseGroups> layerwise = {};
 };
 /// Of lossy state.
 inline constexpr std::uint64_t synthetic_rounding_seed = 11;
@@ -85,5 +88,8 @@ struct SyntheticOutcome {
     std::uint64_t steps, double clip, const std::vector<std::uint64_t>& nonfinite_iterations = {},
     const SyntheticGroups& groups = synthetic_adamw(),
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32);
+/// The same with an optimizer of whole tensors, element by element as its paper reads.
+[[nodiscard]] std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
+                                                     const SyntheticLayerwiseGroups& groups);
 
 }  // namespace spillway::testing

@@ -134,12 +134,44 @@ ReferenceOptimizer::ReferenceOptimizer(std::vector<ClientTensorValues>& model,
                                        std::vector<cpu_optim::HyperParameters> groups,
                                        cpu_optim::StateFormat format)
     : model_(model), groups_(std::move(groups)), steps_(model.size(), 0) {
+    copy_weights();
+    for (const auto& values : model_)
+        state_.emplace_back(format, values.elements());
+}
+
+ReferenceOptimizer::ReferenceOptimizer(std::vector<ClientTensorValues>& model,
+                                       std::vector<cpu_optim::LayerwiseHyperParameters> groups)
+    : model_(model), layerwise_(std::move(groups)), steps_(model.size(), 0) {
+    copy_weights();
+    std::vector<offload::TensorSpec> specs;
+    for (const auto& values : model_) {
+        layers_.emplace_back(values.elements());
+        specs.push_back({values.name, values.shape, values.group, 1});
+    }
+    const offload::ElementOrder order(std::move(specs));
+    for (offload::TensorId tensor = 0; tensor < model_.size(); ++tensor)
+        first_in_order_.push_back(order.range(tensor).begin);
+}
+
+void ReferenceOptimizer::copy_weights() {
     for (const auto& values : model_) {
         masters_.push_back(values.fp32);
         for (const auto hi : values.bf16)
             masters_.back().push_back(cpu_optim::join({hi, 0}));
-        state_.emplace_back(format, values.elements());
     }
+}
+
+void ReferenceOptimizer::update(std::size_t index, const std::vector<float>& gradients,
+                                double gradient_scale) {
+    const auto group = model_[index].group;
+    const auto step = ++steps_[index];
+    if (!layerwise_.empty())
+        layers_[index].update(layerwise_[group], step, gradient_scale, first_in_order_[index],
+                              masters_[index], gradients);
+    else
+        state_[index].update(cpu_optim::make_coefficients(groups_[group], step, gradient_scale),
+                             {.seed = client_rounding_seed, .tensor = index, .step = step},
+                             masters_[index], gradients);
 }
 
 void ReferenceOptimizer::step(std::uint64_t iteration, double gradient_scale) {
@@ -150,11 +182,8 @@ void ReferenceOptimizer::step(std::uint64_t iteration, double gradient_scale) {
         std::vector<float> gradients;
         for (std::size_t i = 0; i < values.elements(); ++i)
             gradients.push_back(gradient_value(index, iteration, i));
-        auto& masters = masters_[index];
-        const auto step = ++steps_[index];
-        state_[index].update(
-            cpu_optim::make_coefficients(groups_[values.group], step, gradient_scale),
-            {.seed = client_rounding_seed, .tensor = index, .step = step}, masters, gradients);
+        update(index, gradients, gradient_scale);
+        const auto& masters = masters_[index];
         for (std::size_t i = 0; i < values.elements(); ++i) {
             if (values.type == ParameterType::fp32)
                 values.fp32[i] = masters[i];

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "offload/tensor_optimizer.h"
+#include "tests/offload/whole_layer.h"
 #include "tests/offload/whole_state.h"
 
 namespace spillway::testing {
@@ -49,19 +50,32 @@ class ReferenceOptimizer {
     ReferenceOptimizer(std::vector<ClientTensorValues>& model,
                        std::vector<cpu_optim::HyperParameters> groups,
                        cpu_optim::StateFormat format = cpu_optim::StateFormat::fp32);
+    ReferenceOptimizer(std::vector<ClientTensorValues>& model,
+                       std::vector<cpu_optim::LayerwiseHyperParameters> groups);
     /// One step over the gradients of `iteration`.
     void step(std::uint64_t iteration, double gradient_scale);
     void set_groups(std::vector<cpu_optim::HyperParameters> groups) { groups_ = std::move(groups); }
     [[nodiscard]] std::vector<float> state(std::size_t tensor, std::size_t plane) const {
         return state_[tensor].values(groups_[model_[tensor].group], plane);
     }
+    /// Of an optimizer of whole tensors.
+    [[nodiscard]] const std::vector<float>& layer_state(std::size_t tensor,
+                                                        std::size_t plane) const {
+        return layers_[tensor].plane(plane);
+    }
     [[nodiscard]] const std::vector<float>& masters(std::size_t tensor) const {
         return masters_[tensor];
     }
 
   private:
+    void copy_weights();
+    void update(std::size_t index, const std::vector<float>& gradients, double gradient_scale);
+
     std::vector<ClientTensorValues>& model_;
     std::vector<cpu_optim::HyperParameters> groups_;
+    std::vector<cpu_optim::LayerwiseHyperParameters> layerwise_;  ///< or these
+    std::vector<WholeLayer> layers_;
+    std::vector<std::uint64_t> first_in_order_;
     std::vector<std::vector<float>> masters_;
     std::vector<WholeState> state_;
     std::vector<std::uint64_t> steps_;
