@@ -109,6 +109,7 @@ class Planning {
             .drives = std::max<std::size_t>(nvme_folders(settings_.nvme).size(), 1),
             .planes = planes_of(settings_),
             .chunk_bytes = settings_.chunk_size,
+            .passes = needs_of(settings_).passes,
             .timing = update_timing(settings_),
             .durability =
                 settings_.durable == "off" ? offload::Durability::off : offload::Durability::on,
@@ -171,9 +172,11 @@ offload::NvmeTier nvme_tier(const TrainSettings& settings) noexcept {
     return settings.nvme.empty() ? offload::NvmeTier::absent : offload::NvmeTier::present;
 }
 
-offload::UpdateTiming update_timing(const TrainSettings& settings) noexcept {
-    return !settings.clip && settings.nonfinite == "stop" ? offload::UpdateTiming::as_completed
-                                                          : offload::UpdateTiming::after_norm;
+offload::UpdateTiming update_timing(const TrainSettings& settings) {
+    const bool nothing_to_wait_for = !settings.clip && settings.nonfinite == "stop" &&
+                                     needs_of(settings).reach == cpu_optim::Reach::element;
+    return nothing_to_wait_for ? offload::UpdateTiming::as_completed
+                               : offload::UpdateTiming::after_norm;
 }
 
 }  // namespace spillway::engine

@@ -58,6 +58,6 @@ struct TrainPlan {
 
 /// When updates may run: with nothing to wait for (`--clip off --nonfinite stop`) as gradients
 /// complete.
-[[nodiscard]] offload::UpdateTiming update_timing(const TrainSettings& settings) noexcept;
+[[nodiscard]] offload::UpdateTiming update_timing(const TrainSettings& settings);
 
 }  // namespace spillway::engine

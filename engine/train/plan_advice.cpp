@@ -92,11 +92,11 @@ void add_larger_memory(const PlannedRun& run, const AvailableMemory& available,
 }
 
 void add_update_in_backward(const PlannedRun& run, std::vector<Candidate>& candidates) {
-    if (update_timing(run.settings) == offload::UpdateTiming::as_completed)
-        return;
     auto candidate = unchanged(run, AdviceKind::timing);
     candidate.settings.clip.reset();
     candidate.settings.nonfinite = "stop";
+    if (update_timing(candidate.settings) == update_timing(run.settings))
+        return;  // it is so already, or the optimizer waits for whole tensors
     candidate.change = "--clip off --nonfinite stop";
     candidate.meaning =
         "updates need not wait for the norm, and no gradient waits on the drive; "

@@ -35,10 +35,12 @@ MachineProfile find_profile_of(const PlannedRun& run, const RunMachine& machine,
 }
 
 /// The profile's update rate is AdamW's over split masters. Updates are bound by memory, so another
-/// optimizer takes time by its bytes: what rests, and a gradient.
-double share_of_adamw(double rest_bytes) {
+/// optimizer takes time by its bytes: what rests, and a gradient. Passes before the last only read.
+double share_of_adamw(double rest_bytes, std::size_t passes) {
     constexpr double adamw_bytes = 12 + 4;
-    return (rest_bytes + 4) / adamw_bytes;
+    const double read = rest_bytes + 4;
+    const double measuring = static_cast<double>(passes - 1) * read / (read + rest_bytes);
+    return read / adamw_bytes * (1 + measuring);
 }
 
 }  // namespace
@@ -106,7 +108,7 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
                   .backward_s = speed.pass.backward_s * passes};
     if (speed.update_parameters_per_s > 0)
         costs.update_s = static_cast<double>(parameters) / speed.update_parameters_per_s *
-                         share_of_adamw(rest_bytes);
+                         share_of_adamw(rest_bytes, plan.passes);
     costs.weight_read_bytes = plan.nvme_weight_read_bytes_per_step;
     costs.gradient_bytes = plan.nvme_gradient_bytes_per_step;
     costs.update_read_bytes =
@@ -118,7 +120,10 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
     }
     costs.commit_bytes = commit_bytes(run);
     costs.commit_interval = parse_commit_interval(run.settings.commit_every);
-    costs.dram_bytes = dram_bytes_per_step(parameters, rest_bytes, costs.demand());
+    const auto measured =
+        static_cast<double>(parameters * (plan.passes - 1)) * (rest_bytes + sizeof(float));
+    costs.dram_bytes = dram_bytes_per_step(parameters, rest_bytes, costs.demand()) +
+                       static_cast<std::uint64_t>(measured);
     return costs;
 }
 

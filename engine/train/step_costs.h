@@ -47,8 +47,8 @@ struct StepCosts {
     PassesBy passes_by = PassesBy::cpu;
     PassTimes pass;
     double update_s = 0;  ///< arithmetic
-    /// Bytes: of the update's own traffic, of weights read for the passes, and of gradients that
-    /// wait on the drive (written, then read).
+    /// Bytes: of the update's own traffic (a second pass over gradients on the drive too), of
+    /// weights read for the passes, and of gradients that wait on the drive (written, then read).
     std::uint64_t update_read_bytes = 0;
     std::uint64_t update_written_bytes = 0;
     std::uint64_t weight_read_bytes = 0;

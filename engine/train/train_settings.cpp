@@ -14,6 +14,7 @@
 #include "engine/cli/units.h"
 #include "engine/compute/compute_pool.h"
 #include "engine/model/gpt2_config.h"
+#include "engine/train/optimizer_choice.h"
 #include "offload/element_order.h"
 
 namespace spillway::engine {
@@ -121,6 +122,7 @@ void check_optimizer(const TrainSettings& s, Problems& problems) {
     check_range(problems, "beta1", s.beta1, 0, below_one, "at least 0 and below 1");
     check_range(problems, "beta2", s.beta2, 0, below_one, "at least 0 and below 1");
     check_range(problems, "momentum", s.momentum, 0, below_one, "at least 0 and below 1");
+    check_range(problems, "trust-coefficient", s.trust_coefficient, 0, large, "from 0 to 1e30");
     check_range(problems, "epsilon", s.epsilon, 0, large, "from 0 to 1e30");
     check_range(problems, "weight-decay", s.weight_decay, 0, large, "from 0 to 1e30");
     check_range(problems, "min-lr", s.min_lr, 0, 1, "a part of --lr, from 0 to 1");
@@ -129,6 +131,17 @@ void check_optimizer(const TrainSettings& s, Problems& problems) {
     if (s.schedule_steps > 0 && s.warmup > s.schedule_steps)
         problems.push_back(fmt::format("--warmup {} is longer than --schedule-steps {}", s.warmup,
                                        s.schedule_steps));
+}
+
+/// Of sound hyper-parameters: a format that the optimizer cannot keep its state in.
+void check_state(const TrainSettings& s, Problems& problems) {
+    const auto format = cpu_optim::parse_state_format(s.state);
+    if (cpu_optim::is_exact(format) || needs_of(s).reach == cpu_optim::Reach::element)
+        return;
+    problems.push_back(fmt::format(
+        "--state {}: --optimizer {} measures whole tensors before it moves them and keeps its "
+        "state in fp32 alone",
+        s.state, s.optimizer));
 }
 
 void check_placement(const TrainSettings& s, Problems& problems) {
@@ -178,6 +191,7 @@ std::vector<std::string> problems_of(const TrainSettings& settings, SettingsUse 
     check_model(settings, problems);
     check_batch(settings, problems);
     check_optimizer(settings, problems);
+    check_state(settings, problems);
     check_placement(settings, problems);
     return problems;
 }

@@ -35,7 +35,8 @@ struct TrainSettings {
     double lr = 3e-4;                  ///< peak learning rate
     double beta1 = 0.9;                ///< decay of the first moment
     double beta2 = 0.95;               ///< decay of the second moment
-    double momentum = 0.9;             ///< of sgd and rmsprop
+    double momentum = 0.9;             ///< of sgd, rmsprop and lars
+    double trust_coefficient = 1e-3;   ///< of lars: a step's length over its weights'
     double epsilon = 1e-8;             ///< added to the root of the second moment
     double weight_decay = 0.1;         ///< of matrices; vectors are never decayed
     std::string schedule = "cosine";   ///< of the learning rate: constant, linear, cosine

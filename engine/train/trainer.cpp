@@ -196,10 +196,7 @@ class Trainer::Impl {
     }
 
     [[nodiscard]] offload::UpdateStep update_step(double learning_rate, double scale) const {
-        // In the order of DecayGroup.
-        return {{hyper_parameters(settings_, learning_rate, settings_.weight_decay),
-                 hyper_parameters(settings_, learning_rate, 0)},
-                scale};
+        return {hyper_groups(settings_, learning_rate), scale};
     }
 
     void advance(double loss, bool skipped) {

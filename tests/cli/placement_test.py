@@ -42,6 +42,8 @@ MODES = {
     "no clip, nothing waits": ["--clip", "off", "--nonfinite", "stop"],
     "bf16 state": ["--state", "bf16"],
     "int8 state": ["--state", "int8"],
+    "lamb": ["--optimizer", "lamb"],
+    "lars": ["--optimizer", "lars", "--trust-coefficient", "1"],
 }
 IN_EVERY_MODE = ["all in memory on the cpu", "two threads", "small device, small host, drive", "small, 4 micro-batches"]
 IN_LOSSY_MODES = ["small, chunks of 128 KiB", "commits every 5 steps", "one copy on the drive", "scalar arithmetic"]
@@ -73,7 +75,7 @@ def main():
     assert not faults, f"more than one set of weights in: {faults}"
     # Clipping at another norm is another run; waiting or not for a norm that clips nothing is the same one.
     assert hashes["no clip"] == hashes["no clip, nothing waits"], hashes
-    assert len({next(iter(found.values())) for found in hashes.values()}) >= 5, "clipping or a format changed nothing"
+    assert len({next(iter(found.values())) for found in hashes.values()}) >= 5, "clipping, a format or an optimizer changed nothing"
 
 
 main()

@@ -94,6 +94,10 @@ TEST_CASE("memory_plan: updates run with backward only where nothing must be wai
     CHECK(update_timing(settings) == UpdateTiming::after_norm);
     settings.nonfinite = "stop";
     CHECK(update_timing(settings) == UpdateTiming::as_completed);
+    settings.optimizer = "lars";  // whole tensors wait
+    CHECK(update_timing(settings) == UpdateTiming::after_norm);
+    settings.optimizer = "lion";
+    CHECK(update_timing(settings) == UpdateTiming::as_completed);
     settings.clip = 1.0;
     CHECK(update_timing(settings) == UpdateTiming::after_norm);
 }

@@ -3,6 +3,7 @@
 #include "engine/train/optimizer_choice.h"
 
 #include <stdexcept>
+#include <type_traits>
 #include <variant>
 
 #include <catch2/catch.hpp>
@@ -10,7 +11,7 @@
 namespace spillway::engine {
 
 TEST_CASE("optimizer_choice: every name makes hyper-parameters that pass their check") {
-    for (const auto& name : optimizer_names()) {
+    for (const auto& name : elementwise_optimizer_names()) {
         CAPTURE(name);
         TrainSettings settings;
         settings.optimizer = name;
@@ -40,8 +41,50 @@ TEST_CASE("optimizer_choice: the format of the state decides bytes and exactness
     CHECK(is_exact(settings));
 }
 
-TEST_CASE("optimizer_choice: every optimizer of train can keep its state in every format") {
+TEST_CASE("optimizer_choice: optimizers of whole tensors say what they need, and their fields") {
+    TrainSettings settings;
+    settings.optimizer = "lamb";
+    settings.weight_decay = 0.25;
+    settings.epsilon = 1e-6;
+    CHECK(needs_of(settings).passes == 2);
+    CHECK(rest_bytes_per_parameter(settings) == 12);
+    hyper_groups(settings, 0.5).visit([](const auto& groups) {
+        using Groups = std::decay_t<decltype(groups)>;
+        if constexpr (std::is_same_v<Groups, offload::HyperGroups::Layerwise>) {
+            const auto& decayed = std::get<cpu_optim::LambHyperParameters>(groups.at(0));
+            CHECK((decayed.learning_rate == 0.5 && decayed.weight_decay == 0.25));
+            CHECK((decayed.beta2 == 0.95 && decayed.epsilon == 1e-6));
+            CHECK(std::get<cpu_optim::LambHyperParameters>(groups.at(1)).weight_decay == 0);
+        } else {
+            FAIL("lamb is of the other family");
+        }
+    });
+    settings.optimizer = "lars";
+    settings.trust_coefficient = 0.01;
+    CHECK(rest_bytes_per_parameter(settings) == 8);
+    hyper_groups(settings, 0.5).visit([](const auto& groups) {
+        using Groups = std::decay_t<decltype(groups)>;
+        if constexpr (std::is_same_v<Groups, offload::HyperGroups::Layerwise>) {
+            const auto& lars = std::get<cpu_optim::LarsHyperParameters>(groups.at(0));
+            CHECK((lars.momentum == 0.9 && lars.trust_coefficient == 0.01));
+        } else {
+            FAIL("lars is of the other family");
+        }
+    });
+}
+
+TEST_CASE("optimizer_choice: every name makes groups for a step") {
     for (const auto& name : optimizer_names()) {
+        CAPTURE(name);
+        TrainSettings settings;
+        settings.optimizer = name;
+        CHECK(hyper_groups(settings, 0.5).size() == 2);
+        CHECK_NOTHROW(hyper_groups(settings, 0.5).check(cpu_optim::StateFormat::fp32));
+    }
+}
+
+TEST_CASE("optimizer_choice: every elementwise optimizer can keep its state in every format") {
+    for (const auto& name : elementwise_optimizer_names()) {
         TrainSettings settings;
         settings.optimizer = name;
         const auto hyper = hyper_parameters(settings, 0.5, 0.25);
@@ -73,6 +116,8 @@ TEST_CASE("optimizer_choice: a name that is none is refused with those there are
     settings.optimizer = "adamax";
     CHECK_THROWS_WITH(hyper_parameters(settings, 1, 0),
                       Catch::Contains("'adamax'") && Catch::Contains("nadam"));
+    CHECK_THROWS_WITH(hyper_groups(settings, 1),
+                      Catch::Contains("'adamax'") && Catch::Contains("lamb"));
 }
 
 }  // namespace spillway::engine

@@ -93,7 +93,7 @@ TEST_CASE("setting_fields: what is still to come is refused by name") {
         {{"--state", "fp8"}, "\"fp8\" is not one of fp32, bf16, int8"},
         {{"--compute", "bf16"}, "bf16 is not available"},
         {{"--grad", "bf16"}, "bf16 is not available"},
-        {{"--optimizer", "lamb"}, "lamb is not available"},
+        {{"--optimizer", "muon"}, "muon is not available"},
         {{"--nvme", "/a,/b,/a"}, "/a is given twice"},
         {{"--model", "llama:1x64x1"}, "llama models are not available"},
         {{"--trace", "t.json"}, "--trace is not available"},
