@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu_optim/elementwise.h"
+#include "cpu_optim/layerwise.h"
 
 /// The hyper-parameters of each optimizer by the names that every language gives them.
 namespace spillway::integrations {
@@ -60,6 +61,27 @@ void for_each_field(cpu_optim::RmspropHyperParameters& hyper, Each&& each) {
     each("weight_decay", hyper.weight_decay);
     each("momentum", hyper.momentum);
     each("centred", hyper.centred);
+    each("maximise", hyper.objective);
+}
+
+template <class Each>
+void for_each_field(cpu_optim::LambHyperParameters& hyper, Each&& each) {
+    each("learning_rate", hyper.learning_rate);
+    each("beta1", hyper.beta1);
+    each("beta2", hyper.beta2);
+    each("epsilon", hyper.epsilon);
+    each("weight_decay", hyper.weight_decay);
+    each("least_weight_norm", hyper.least_weight_norm);
+    each("most_weight_norm", hyper.most_weight_norm);
+    each("maximise", hyper.objective);
+}
+
+template <class Each>
+void for_each_field(cpu_optim::LarsHyperParameters& hyper, Each&& each) {
+    each("learning_rate", hyper.learning_rate);
+    each("momentum", hyper.momentum);
+    each("weight_decay", hyper.weight_decay);
+    each("trust_coefficient", hyper.trust_coefficient);
     each("maximise", hyper.objective);
 }
 

@@ -131,7 +131,8 @@ void bind_construction(nb::class_<BoundOptimizer>& optimizer) {
 Args:
     parameters: (name, array, group) each, names distinct. The arrays, float32 or bfloat16, writable,
         of any shape, are updated in place and kept alive. ``group`` is an index into ``groups``.
-    optimizer: "adam" (AdamW and NAdam too), "sgd", "adagrad", "lion" or "rmsprop".
+    optimizer: "adam" (AdamW and NAdam too), "sgd", "adagrad", "lion", "rmsprop", or of whole tensors, which
+        a step comes to twice, "lamb" or "lars".
     groups: a dict for each group; fields that are left out take their defaults. Numbers, or where
         so marked booleans:
         adam: learning_rate 1e-3, beta1 0.9, beta2 0.999, epsilon 1e-8, weight_decay 0.01, decay
@@ -140,7 +141,9 @@ Args:
         weight_decay, nesterov (boolean); adagrad: learning_rate 1e-2, learning_rate_decay,
         weight_decay, initial_accumulator_value, epsilon 1e-10; lion: learning_rate 1e-4, beta1 0.9,
         beta2 0.99, weight_decay; rmsprop: learning_rate 1e-2, alpha 0.99, epsilon 1e-8,
-        weight_decay, momentum, centred (boolean); all: maximise (boolean).
+        weight_decay, momentum, centred (boolean); lamb: learning_rate 1e-3, beta1 0.9, beta2 0.999,
+        epsilon 1e-6, weight_decay 0.01, least_weight_norm 0, most_weight_norm inf; lars: learning_rate
+        0.1, momentum 0.9, weight_decay 1e-4, trust_coefficient 1e-3; all: maximise (boolean).
     host_bytes: host memory for state and staging together, in bytes. See available_host_bytes().
     nvme: a folder on a drive for the state that does not fit; empty: all must fit host_bytes.
     out: a folder for commits; empty: none can be made.
@@ -151,7 +154,8 @@ Args:
     client_settings: a JSON object, kept with the commits.
     more_nvme: folders on further drives; state is divided over all, in proportion to their rates.
     state: "fp32"; or "bf16" or "int8", which take a half or a quarter of the room and round: values are
-        decoded and encoded by every update, stochastically where it needs that. Not with amsgrad or centred.
+        decoded and encoded by every update, stochastically where it needs that. Not with amsgrad, centred,
+        lamb or lars.
     rounding_seed: of stochastic rounding, a hash of it, the tensor's number, the element and the step.
 
 Ctrl-C raises KeyboardInterrupt: what has been reserved is given back as soon as the kernel returns it,

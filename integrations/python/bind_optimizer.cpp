@@ -51,7 +51,8 @@ void bind_settings(OptimizerClass& optimizer) {
         "state_planes", &BoundOptimizer::state_planes,
         "float32 values of state per element, 0 to 3: adam m, v (and with amsgrad "
         "the largest v); sgd the momentum buffer; adagrad the sum of squares; "
-        "lion m; rmsprop mean of squares, momentum buffer, mean.");
+        "lion m; rmsprop mean of squares, momentum buffer, mean; lamb m, v; lars the "
+        "momentum buffer.");
     optimizer.def_prop_ro("io_backend", &BoundOptimizer::io_backend,
                           "How files are read and written, one of io_backends().");
     optimizer.def("set_group", &BoundOptimizer::set_group, "group"_a, "hyper"_a,

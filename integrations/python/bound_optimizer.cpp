@@ -133,9 +133,11 @@ void BoundOptimizer::set_group(std::uint32_t group, nb::dict fields) {
     if (group >= groups_.size())
         throw std::invalid_argument(
             fmt::format("there is no group {}: there are {}, from 0 on", group, groups_.size()));
-    const auto changed = with_fields(groups_[group], fields, fmt::format("groups[{}]", group));
-    without_gil([&](auto& optimizer) { optimizer.set_group(group, changed); });
-    groups_[group] = changed;
+    auto changed = with_fields(groups_, group, fields, fmt::format("groups[{}]", group));
+    changed.visit([&](const auto& list) {
+        without_gil([&](auto& optimizer) { optimizer.set_group(group, list.at(group)); });
+    });
+    groups_ = std::move(changed);
 }
 
 void BoundOptimizer::rebind(TensorId tensor, nb::handle array) {

@@ -140,7 +140,7 @@ class BoundOptimizer {
     pid_t process_;
     std::vector<std::string> names_;  ///< as errors show them
     std::vector<HostArray> parameters_;
-    std::vector<cpu_optim::HyperParameters> groups_;
+    offload::HyperGroups groups_;
     Arrays given_;    ///< gradients of the step to come
     Arrays in_step_;  ///< gradients that the step begun last may still read
     Gradients gradients_ = Gradients::of_next_step;

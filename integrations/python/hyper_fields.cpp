@@ -26,7 +26,8 @@ struct Field {
     Slot slot;
 };
 
-std::vector<Field> fields_of(HyperParameters& hyper) {
+template <class Hyper>
+std::vector<Field> fields_of(Hyper& hyper) {
     std::vector<Field> fields;
     std::visit(
         [&](auto& kind) {
@@ -93,8 +94,6 @@ void set_field(const std::vector<Field>& fields, std::string_view optimizer, nb:
                field->slot);
 }
 
-}  // namespace
-
 HyperParameters default_hyper(std::string_view optimizer) {
     if (optimizer == "adam")
         return AdamHyperParameters{};
@@ -108,11 +107,12 @@ HyperParameters default_hyper(std::string_view optimizer) {
         return RmspropHyperParameters{};
     throw std::invalid_argument(
         fmt::format("\"{}\" is no optimizer: accepted are \"adam\" (AdamW and NAdam too), \"sgd\", "
-                    "\"adagrad\", \"lion\" and \"rmsprop\"",
+                    "\"adagrad\", \"lion\", \"rmsprop\", \"lamb\" and \"lars\"",
                     optimizer));
 }
 
-HyperParameters with_fields(HyperParameters hyper, nb::dict given, std::string_view what) {
+template <class Hyper>
+Hyper changed(Hyper hyper, nb::dict given, std::string_view what) {
     const auto optimizer = optimizer_name(hyper);
     const auto fields = fields_of(hyper);
     for (const auto& [key, value] : given)
@@ -120,17 +120,34 @@ HyperParameters with_fields(HyperParameters hyper, nb::dict given, std::string_v
     return hyper;
 }
 
-std::vector<HyperParameters> hyper_of_groups(std::string_view optimizer, nb::iterable groups) {
-    std::vector<HyperParameters> result;
-    const auto defaults = default_hyper(optimizer);
+template <class Hyper>
+offload::HyperGroups make_groups(const Hyper& defaults, nb::iterable groups) {
+    std::vector<Hyper> result;
     for (const nb::handle group : groups) {
         const auto what = fmt::format("groups[{}]", result.size());
         if (!nb::isinstance<nb::dict>(group))
             throw nb::type_error(
                 fmt::format("{} is {}, it must be a dict", what, nb::repr(group).c_str()).c_str());
-        result.push_back(with_fields(defaults, nb::cast<nb::dict>(group), what));
+        result.push_back(changed(defaults, nb::cast<nb::dict>(group), what));
     }
     return result;
+}
+
+}  // namespace
+
+offload::HyperGroups with_fields(const offload::HyperGroups& groups, std::size_t group,
+                                 nb::dict fields, std::string_view what) {
+    return groups.visit([&](const auto& list) {
+        return groups.with(group, changed(list.at(group), fields, what));
+    });
+}
+
+offload::HyperGroups hyper_of_groups(std::string_view optimizer, nb::iterable groups) {
+    if (optimizer == "lamb")
+        return make_groups(LayerwiseHyperParameters(LambHyperParameters{}), groups);
+    if (optimizer == "lars")
+        return make_groups(LayerwiseHyperParameters(LarsHyperParameters{}), groups);
+    return make_groups(default_hyper(optimizer), groups);
 }
 
 }  // namespace spillway::integrations

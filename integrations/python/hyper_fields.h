@@ -2,29 +2,27 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
-#include <string>
+#include <cstddef>
 #include <string_view>
-#include <vector>
 
 #include <nanobind/nanobind.h>
 
-#include "cpu_optim/elementwise.h"
+#include "offload/hyper_groups.h"
 
 namespace spillway::integrations {
 
-/// The defaults of "adam" (AdamW and NAdam too), "sgd", "adagrad", "lion" or "rmsprop". Throws
-/// std::invalid_argument naming the value and what is accepted.
-[[nodiscard]] cpu_optim::HyperParameters default_hyper(std::string_view optimizer);
+/// `groups` with the fields of one of them that `fields` names. The keys are those of the struct;
+/// choices of two are booleans, but "decay" is "decoupled" or "l2". `what` names the group in
+/// errors. Throws std::invalid_argument on an unknown key or value, nanobind::type_error on another
+/// type. The ranges of numbers are checked by HyperGroups::check().
+[[nodiscard]] offload::HyperGroups with_fields(const offload::HyperGroups& groups,
+                                               std::size_t group, nanobind::dict fields,
+                                               std::string_view what);
 
-/// `hyper` with the fields that `fields` names. The keys are those of the struct; choices of two
-/// are booleans, but "decay" is "decoupled" or "l2". `what` names the group in errors. Throws
-/// std::invalid_argument on an unknown key or value, nanobind::type_error on another type. The
-/// ranges of numbers are checked by cpu_optim::check().
-[[nodiscard]] cpu_optim::HyperParameters with_fields(cpu_optim::HyperParameters hyper,
-                                                     nanobind::dict fields, std::string_view what);
-
-/// A dict for each group: with_fields() of the defaults.
-[[nodiscard]] std::vector<cpu_optim::HyperParameters> hyper_of_groups(std::string_view optimizer,
-                                                                      nanobind::iterable groups);
+/// A dict for each group, over the defaults of "adam" (AdamW and NAdam too), "sgd", "adagrad",
+/// "lion", "rmsprop", "lamb" or "lars". Throws std::invalid_argument naming the optimizer given and
+/// what is accepted, and as with_fields().
+[[nodiscard]] offload::HyperGroups hyper_of_groups(std::string_view optimizer,
+                                                   nanobind::iterable groups);
 
 }  // namespace spillway::integrations

@@ -57,7 +57,7 @@ void OptimizerMaker::forget_the_parents() {
 }
 
 std::unique_ptr<offload::TensorOptimizer> OptimizerMaker::make(
-    std::vector<offload::Parameter> parameters, std::vector<cpu_optim::HyperParameters> groups,
+    std::vector<offload::Parameter> parameters, offload::HyperGroups groups,
     offload::TensorOptimizerOptions options) {
     forget_the_parents();
     wait_for_unfinished();

@@ -35,7 +35,7 @@ class OptimizerMaker {
     /// What TensorOptimizer's constructor throws, and nanobind::python_error when a signal's
     /// handler raises; then the parameters' values are not read or written any more.
     [[nodiscard]] std::unique_ptr<offload::TensorOptimizer> make(
-        std::vector<offload::Parameter> parameters, std::vector<cpu_optim::HyperParameters> groups,
+        std::vector<offload::Parameter> parameters, offload::HyperGroups groups,
         offload::TensorOptimizerOptions options);
 
     /// Until nothing is left unfinished. Looks for no signals.

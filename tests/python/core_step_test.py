@@ -169,8 +169,8 @@ class Steps(Case):
         self.assertEqual(optimizer.steps(1), 41)
 
     def test_every_optimizer_steps(self):
-        planes = {"adam": 2, "sgd": 1, "adagrad": 1, "lion": 1, "rmsprop": 3}
-        extra = {"sgd": {"momentum": 0.9, "nesterov": True}, "rmsprop": {"momentum": 0.5, "centred": True}}
+        planes = {"adam": 2, "sgd": 1, "adagrad": 1, "lion": 1, "rmsprop": 3, "lamb": 2, "lars": 1}
+        extra = {"lars": {"trust_coefficient": 1.0}, "sgd": {"momentum": 0.9, "nesterov": True}, "rmsprop": {"momentum": 0.5, "centred": True}}
         for name, count in planes.items():
             weights = values(1, 100)
             before = weights.copy()

@@ -5,8 +5,8 @@
     import spillway.torch as st
     opt = st.AdamW(model.parameters(), lr=1e-4, host_mem="4GiB", nvme="/mnt/nvme", max_grad_norm=1.0)
 
-`AdamW`, `Adam`, `NAdam`, `SGD`, `Adagrad`, `RMSprop` and `Lion` are torch.optim.Optimizer classes with torch's
-signatures, defaults and errors; the keyword-only rest is explained at `spillway.torch.options.checked`. Parameters
+`AdamW`, `Adam`, `NAdam`, `SGD`, `Adagrad`, `RMSprop`, `Lion`, `LAMB` and `LARS` are torch.optim.Optimizer classes with
+torch's signatures, defaults and errors; the keyword-only rest is explained at `spillway.torch.options.checked`. Parameters
 stay where they are: fp32 (its own master) or bf16 (with a residue that makes it an exact fp32 master), dense, on the
 CPU. Where the state lies changes no bit of the result.
 
@@ -21,6 +21,7 @@ CPU. Where the state lies changes no bit of the result.
 Not here: sparse or complex parameters, CUDA, `capturable`, `differentiable`; copying or pickling the optimizer itself.
 """
 from spillway.torch.base import OffloadedOptimizer, StepResult
-from spillway.torch.optimizers import SGD, Adagrad, Adam, AdamW, Lion, NAdam, RMSprop
+from spillway.torch.optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Lion, NAdam, RMSprop
 
-__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "NAdam", "OffloadedOptimizer", "RMSprop", "SGD", "StepResult"]
+__all__ = ["Adagrad", "Adam", "AdamW", "LAMB", "LARS", "Lion", "NAdam", "OffloadedOptimizer", "RMSprop", "SGD",
+           "StepResult"]

@@ -78,6 +78,17 @@ def _rmsprop(group: Group) -> Hyper:
             "momentum": float(group["momentum"]), "centred": bool(group["centered"])}
 
 
+def _lamb(group: Group) -> Hyper:
+    least, most = group["weight_norm_bounds"]
+    return {**_common(group), **_betas(group), "epsilon": float(group["eps"]), "least_weight_norm": float(least),
+            "most_weight_norm": float(most)}
+
+
+def _lars(group: Group) -> Hyper:
+    return {**_common(group), "momentum": float(group["momentum"]),
+            "trust_coefficient": float(group["trust_coefficient"])}
+
+
 def _rmsprop_planes(group: Group) -> tuple[str, ...]:
     momentum = ("momentum_buffer",) if group["momentum"] > 0 else ()
     return ("square_avg", *momentum, *(("grad_avg",) if group["centered"] else ()))
@@ -102,3 +113,5 @@ ADAGRAD = Family("adagrad", _adagrad, lambda group: ("sum",), _same, starts_with
                  start_field="initial_accumulator_value")
 LION = Family("lion", _lion, lambda group: ("exp_avg",), _same, scalars=())
 RMSPROP = Family("rmsprop", _rmsprop, _rmsprop_planes, _same)
+LAMB = Family("lamb", _lamb, lambda group: ("exp_avg", "exp_avg_sq"), _same)
+LARS = Family("lars", _lars, lambda group: ("momentum_buffer",), _same, scalars=())

@@ -7,6 +7,7 @@ the keyword-only rest means stands at spillway.torch.options.checked().
 """
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -185,3 +186,58 @@ class Lion(OffloadedOptimizer):
         for key in ("eps", "amsgrad", "decoupled_weight_decay"):
             del defaults[key]
         super().__init__(params, defaults, offload)
+
+
+class LAMB(OffloadedOptimizer):
+    """LAMB (You et al. 2020, arXiv:1904.00962, Algorithm 2, with bias correction) with its state in `host_mem` bytes of
+    memory and on the drive at `nvme`. Each tensor's step is as long as its weights' norm says, clamped to
+    `weight_norm_bounds`; a tensor whose weights or direction are all 0 takes the learning rate itself. Groups that
+    should not decay (biases, norms) say weight_decay=0. State: exp_avg, exp_avg_sq, fp32 alone. torch has no LAMB;
+    arguments are as its other classes'.
+
+        opt = spillway.torch.LAMB(model.parameters(), lr=2e-3, host_mem="4GiB", nvme="/mnt/nvme")
+        loss.backward(); opt.step(); opt.zero_grad()
+    """
+
+    _family = families.LAMB
+
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-3,
+                 betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999), eps: float = 1e-6,
+                 weight_decay: float = 1e-2, weight_norm_bounds: tuple[float, float] = (0.0, math.inf), *,
+                 maximize: bool = False, foreach: bool | None = None, capturable: bool = False,
+                 differentiable: bool = False, fused: bool | None = None, **offload: Unpack[OffloadArguments]) -> None:
+        least, most = weight_norm_bounds
+        if not 0 <= least <= most:
+            raise ValueError(f"Invalid weight_norm_bounds: {weight_norm_bounds}; they are 0 or more, the lower one first")
+        # The other arguments mean what Adam's mean and are checked as those are.
+        defaults = _torch_defaults(
+            torch.optim.Adam, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=foreach,
+            maximize=maximize, capturable=capturable, differentiable=differentiable, fused=fused)
+        for key in ("amsgrad", "decoupled_weight_decay"):
+            defaults.pop(key, None)
+        super().__init__(params, {**defaults, "weight_norm_bounds": (least, most)}, offload)
+
+
+class LARS(OffloadedOptimizer):
+    """LARS (You et al. 2017, arXiv:1708.03888, Algorithm 1) with its state in `host_mem` bytes of memory and on the
+    drive at `nvme`. Each tensor's learning rate is lr * trust_coefficient * |w| / (|g| + weight_decay * |w|); one whose
+    weights or gradient are all 0 takes lr itself. State: momentum_buffer, fp32 alone. torch has no LARS; arguments are
+    as SGD's.
+
+        opt = spillway.torch.LARS(model.parameters(), lr=1.0, momentum=0.9, host_mem="4GiB", nvme="/mnt/nvme")
+        loss.backward(); opt.step(); opt.zero_grad()
+    """
+
+    _family = families.LARS
+
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-1, momentum: float = 0.9, weight_decay: float = 1e-4,
+                 trust_coefficient: float = 1e-3, *, maximize: bool = False, foreach: bool | None = None,
+                 differentiable: bool = False, fused: bool | None = None, **offload: Unpack[OffloadArguments]) -> None:
+        if not 0 <= trust_coefficient < math.inf:
+            raise ValueError(f"Invalid trust_coefficient value: {trust_coefficient}")
+        defaults = _torch_defaults(
+            torch.optim.SGD, lr=lr, momentum=momentum, weight_decay=weight_decay, maximize=maximize, foreach=foreach,
+            differentiable=differentiable, fused=fused)
+        for key in ("dampening", "nesterov"):
+            del defaults[key]
+        super().__init__(params, {**defaults, "trust_coefficient": trust_coefficient}, offload)
