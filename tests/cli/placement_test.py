@@ -46,6 +46,7 @@ MODES = {
     "lars": ["--optimizer", "lars", "--trust-coefficient", "1"],
 }
 IN_EVERY_MODE = ["all in memory on the cpu", "two threads", "small device, small host, drive", "small, 4 micro-batches"]
+IN_LAYERWISE_MODES = ["two threads", "small device, small host, drive"]
 IN_LOSSY_MODES = ["small, chunks of 128 KiB", "commits every 5 steps", "one copy on the drive", "scalar arithmetic"]
 
 
@@ -63,7 +64,9 @@ def main():
         for mode, mode_arguments in MODES.items():
             for name, arguments in PLACEMENTS.items():
                 lossy = "--state" in mode_arguments
-                if mode != "clip 1" and name not in IN_EVERY_MODE and not (lossy and name in IN_LOSSY_MODES):
+                layerwise = "--optimizer" in mode_arguments
+                chosen = IN_LAYERWISE_MODES if layerwise else IN_EVERY_MODE
+                if mode != "clip 1" and name not in chosen and not (lossy and name in IN_LOSSY_MODES):
                     continue
                 result = hash_of(folder, [*arguments, *mode_arguments])
                 hashes.setdefault(mode, {})[name] = result["weights_xxh3"]
