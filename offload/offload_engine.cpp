@@ -12,6 +12,7 @@
 #include "offload/detail/chunk_order.h"
 #include "offload/detail/committer.h"
 #include "offload/detail/drive_files.h"
+#include "offload/detail/engine_trace.h"
 #include "offload/detail/gradient_collector.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/master_reader.h"
@@ -50,7 +51,8 @@ class OffloadEngine::Impl {
           device_(device),
           compute_(compute),
           ledger_(plan_.host_bytes),
-          queues_(folder_.extents_folders().size(), options_.io),
+          trace_(detail::trace_engine(options_.trace, device.memory_kind())),
+          queues_(folder_.extents_folders().size(), options_.io, options_.trace),
           store_(open_store()),
           planes_(plan_, order_.tiles(), ledger_),
           board_(monitor_, plan_.chunks),
@@ -67,19 +69,21 @@ class OffloadEngine::Impl {
             spill_.emplace(queues_, folder_.extents_folders(), plan_, order_.tiles(), shares());
         auto* const spill = spill_ ? &*spill_ : nullptr;
         threads_ = std::make_unique<detail::UpdateThreads>(options_.threads, options_.isa);
-        committer_ = std::make_unique<detail::Committer>(detail::Committer::Context{
-            log_, folder_, store_, planes_, plan_, *threads_, options_.durability, tensor_steps_});
+        committer_ = std::make_unique<detail::Committer>(
+            detail::Committer::Context{log_, folder_, store_, planes_, plan_, *threads_,
+                                       options_.durability, tensor_steps_, nullptr, trace_.commit});
         streamer_ = std::make_unique<detail::WeightStreamer>(
             detail::WeightStreamer::Context{monitor_, board_, store_, planes_, plan_, device_,
-                                            compute_, stalls_, update_time_, options_.isa},
+                                            compute_, stalls_, update_time_, options_.isa, trace_},
             tiles_of_units(order_, units_), ledger_);
         collector_ = std::make_unique<detail::GradientCollector>(
             detail::GradientCollector::Context{monitor_, order_, units_, planes_, plan_, spill,
-                                               device_, compute_, stalls_, options_.isa},
+                                               device_, compute_, stalls_, options_.isa, trace_},
             ledger_);
         pipeline_ = std::make_unique<detail::UpdatePipeline>(
             detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, plan_, order_, spill,
-                                            committer_.get(), update_time_, queues_.ended()},
+                                            committer_.get(), update_time_, queues_.ended(),
+                                            trace_},
             options_.timing == UpdateTiming::after_norm
                 ? detail::forward_order(plan_)
                 : detail::completion_order(order_, units_, plan_, plan_.gradient_uses),
@@ -142,7 +146,7 @@ class OffloadEngine::Impl {
     void release_gradient(std::size_t unit) { collector_->release(unit); }
 
     GradientSummary finish_gradients() {
-        const detail::StallTimer timer(stalls_, StallCause::cpu);
+        const detail::StallTimer timer(stalls_, StallCause::cpu, trace_.driver_stalls);
         auto summary = collector_->finish();
         if (options_.timing == UpdateTiming::as_completed)
             step_open_ = false;
@@ -193,6 +197,7 @@ class OffloadEngine::Impl {
     [[nodiscard]] std::string_view io_backend_name() const noexcept {
         return queues_.front().backend_name();
     }
+    [[nodiscard]] TraceRow compute_row() const noexcept { return trace_.compute; }
 
   private:
     [[nodiscard]] CommitTableShape shape() const {
@@ -246,10 +251,10 @@ class OffloadEngine::Impl {
     }
     void wait_for_former_update() {
         {
-            const detail::StallTimer timer(stalls_, StallCause::cpu);
+            const detail::StallTimer timer(stalls_, StallCause::cpu, trace_.driver_stalls);
             pipeline_->wait_updated();
         }
-        const detail::StallTimer timer(stalls_, StallCause::commit);
+        const detail::StallTimer timer(stalls_, StallCause::commit, trace_.driver_stalls);
         pipeline_->wait_idle();
     }
 
@@ -273,6 +278,7 @@ class OffloadEngine::Impl {
     detail::StallTotals update_time_;
     detail::MemoryLedger ledger_;
     nvme::HugePageArena work_;
+    detail::EngineTrace trace_;
     detail::DriveQueues queues_;
     detail::TileStore store_;
     detail::HostPlanes planes_;
@@ -371,6 +377,9 @@ const StateFolder& OffloadEngine::folder() const noexcept {
 }
 std::string_view OffloadEngine::io_backend_name() const noexcept {
     return impl_->io_backend_name();
+}
+TraceRow OffloadEngine::compute_row() const noexcept {
+    return impl_->compute_row();
 }
 
 }  // namespace spillway::offload

@@ -20,6 +20,7 @@
 #include "offload/io_options.h"
 #include "offload/plan.h"
 #include "offload/state_folder.h"
+#include "offload/step_trace.h"
 
 namespace spillway::offload {
 
@@ -30,6 +31,7 @@ struct OffloadOptions {
     Durability durability = Durability::on;
     UpdateTiming timing = UpdateTiming::after_norm;
     std::uint64_t rounding_seed = 0;  ///< of lossy state: part of the run
+    StepTrace* trace = nullptr;       ///< records what the engine does; must outlive it
 };
 
 /// The fp32 gradients of a step, summed over tiles in order.
@@ -142,6 +144,8 @@ class OffloadEngine {
     [[nodiscard]] OffloadStatistics statistics() const;
     [[nodiscard]] const StateFolder& folder() const noexcept;
     [[nodiscard]] std::string_view io_backend_name() const noexcept;
+    /// Where the client records its work on the compute stream; empty without a trace.
+    [[nodiscard]] TraceRow compute_row() const noexcept;
 
   private:
     class Impl;

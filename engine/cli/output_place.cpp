@@ -91,6 +91,16 @@ void check_json_destination(const std::string& destination, const fs::path& made
         throw std::invalid_argument(destination + " cannot be written: " + problem);
 }
 
+void check_file_destination(const fs::path& destination, const fs::path& made) {
+    auto problem = file_problem(destination, made);
+    std::error_code ignored;
+    if (problem.empty() && fs::exists(destination, ignored) &&
+        !fs::is_regular_file(destination, ignored))
+        problem = "it is not a file";
+    if (!problem.empty())
+        throw std::invalid_argument(destination.string() + " cannot be written: " + problem);
+}
+
 void add_json_option(OptionSet& options, std::string& into, std::string help,
                      const fs::path* made) {
     options.add({.name = "json",

@@ -21,6 +21,10 @@ namespace spillway::engine {
 /// Throws std::invalid_argument unless `destination` is "", "-" or a file that can be written.
 void check_json_destination(const std::string& destination, const std::filesystem::path& made = {});
 
+/// The same of a file that is put together beside its place: nothing but a file may be there.
+void check_file_destination(const std::filesystem::path& destination,
+                            const std::filesystem::path& made = {});
+
 /// Declares `--json`, refused while nothing is done yet if its file cannot be written. `made` is
 /// looked at when the options are read: declare its own option first, and keep it alive.
 void add_json_option(OptionSet& options, std::string& into,

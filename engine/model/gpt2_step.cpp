@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include "engine/model/gpt2_block.h"
 #include "engine/model/gpt2_head.h"
 #include "engine/model/gpt2_tensors.h"
+#include "offload/stream_span.h"
 
 namespace spillway::engine {
 namespace {
@@ -33,11 +35,12 @@ double seconds(Clock::time_point from, Clock::time_point to) {
 class Gpt2Step::Impl {
   public:
     Impl(cuda::Device& device, cuda::Stream& compute, ComputePool& pool, const Gpt2Config& config,
-         const BatchShape& shape)
+         const BatchShape& shape, offload::TraceRow trace)
         : config_(resolved_for(config, shape)),
           shape_(shape),
           stream_(compute),
           compute_(make_compute(compute, pool)),
+          trace_(trace),
           offsets_(config_),
           buffer_(device.allocate(device_bytes(config, shape, pool.threads()))),
           memory_(config_, shape, pool.threads(), buffer_.data()),
@@ -159,6 +162,18 @@ class Gpt2Step::Impl {
         stream_.launch("mark", [this, index] { marks_[index] = Clock::now(); });
     }
 
+    /// Recorded one by one, of a block with its number.
+    template <typename Kernel>
+    void launch(const char* name, Kernel kernel) {
+        const offload::StreamSpan span(stream_, trace_, name);
+        compute_->enqueue(name, std::move(kernel));
+    }
+    template <typename Kernel>
+    void launch(const char* name, std::size_t block, Kernel kernel) {
+        const offload::StreamSpan span(stream_, trace_, name, {.what = "block", .number = block});
+        compute_->enqueue(name, std::move(kernel));
+    }
+
     [[nodiscard]] TokenIds token_ids(std::size_t token) const {
         const std::size_t stride = shape_.sequence_tokens + std::size_t{1};
         return {memory_.tokens() + token / shape_.sequence_tokens * stride, stride};
@@ -177,7 +192,7 @@ class Gpt2Step::Impl {
     void embed_tokens(ParameterStream& parameters, const TokenRows& rows) {
         const float* table = parameters.acquire_weights(token_table_unit);
         const float* positions = parameters.acquire_weights(position_table_unit);
-        compute_->enqueue("embed", [=, this] {
+        launch("embed", [=, this] {
             compute_->embed(rows, token_ids(0), config_.hidden, config_.vocabulary, table,
                             positions, memory_.block_input(0, 0));
         });
@@ -196,7 +211,7 @@ class Gpt2Step::Impl {
         const std::size_t unit = first_block_unit + layer;
         const auto weights = offsets_.block(parameters.acquire_weights(unit));
         over_micro_batches([&](std::size_t token) {
-            compute_->enqueue("block_forward", [=, this] {
+            launch("block_forward", layer, [=, this] {
                 block_compute(micro_rows_, token)
                     .forward(weights, memory_.block_input(layer, token),
                              memory_.block(layer, token), memory_.block_input(layer + 1, token));
@@ -212,7 +227,7 @@ class Gpt2Step::Impl {
         const auto weights = offsets_.block(parameters.acquire_weights(unit));
         for (std::size_t i = 0; i < micro_batches; ++i) {
             const std::size_t token = i * rows.tokens();
-            compute_->enqueue("block_evaluate", [=, this] {
+            launch("block_evaluate", layer, [=, this] {
                 block_compute(rows, token)
                     .forward(weights, memory_.block_input(layer % 2, token), memory_.block(0, 0),
                              memory_.block_input((layer + 1) % 2, token));
@@ -235,7 +250,7 @@ class Gpt2Step::Impl {
         float* gradient = parameters.acquire_gradient(token_table_unit);
         const auto scale = static_cast<float>(1.0 / static_cast<double>(all_rows_.tokens()));
         over_micro_batches([&](std::size_t token) {
-            compute_->enqueue("head", [=, this] {
+            launch("head", [=, this] {
                 head_compute(micro_rows_, token)
                     .train(weights.norm, weights.table, memory_.block_input(config_.layers, token),
                            token_ids(token), scale,
@@ -252,7 +267,7 @@ class Gpt2Step::Impl {
 
     void final_norm_backward(ParameterStream& parameters, const float* weight) {
         const auto gradient = offsets_.final_norm(parameters.acquire_gradient(final_norm_unit()));
-        compute_->enqueue("final_norm_backward", [=, this] {
+        launch("final_norm_backward", [=, this] {
             const float* input = memory_.block_input(config_.layers, 0);
             const RowStatistics* statistics = memory_.scratch(0).statistics;
             float* residual = memory_.residual_gradient(0);
@@ -269,7 +284,7 @@ class Gpt2Step::Impl {
     void head_evaluate(ParameterStream& parameters) {
         const HeadWeights weights = acquire_head(parameters);
         over_micro_batches([&](std::size_t token) {
-            compute_->enqueue("head_evaluate", [=, this] {
+            launch("head_evaluate", [=, this] {
                 head_compute(micro_rows_, token)
                     .evaluate(weights.norm, weights.table,
                               memory_.block_input(config_.layers % 2, token), token_ids(token),
@@ -282,7 +297,7 @@ class Gpt2Step::Impl {
 
     void head_logits(ParameterStream& parameters, const TokenRows& rows, std::span<float> logits) {
         const HeadWeights weights = acquire_head(parameters);
-        compute_->enqueue("head_logits", [=, this] {
+        launch("head_logits", [=, this] {
             head_compute(rows, 0).last_logits(weights.norm, weights.table,
                                               memory_.block_input(config_.layers % 2, 0));
         });
@@ -298,7 +313,7 @@ class Gpt2Step::Impl {
         const auto weights = offsets_.block(parameters.acquire_weights(unit));
         const auto gradients = offsets_.block(parameters.acquire_gradient(unit));
         over_micro_batches([&](std::size_t token) {
-            compute_->enqueue("block_backward", [=, this] {
+            launch("block_backward", layer, [=, this] {
                 const auto block = block_compute(micro_rows_, token);
                 const auto kept = memory_.block(layer, token);
                 const float* input = memory_.block_input(layer, token);
@@ -315,13 +330,13 @@ class Gpt2Step::Impl {
 
     void embedding_backward(ParameterStream& parameters) {
         float* positions = parameters.acquire_gradient(position_table_unit);
-        compute_->enqueue("position_table_gradient", [=, this] {
+        launch("position_table_gradient", [=, this] {
             compute_->position_table_gradient(all_rows_, config_.hidden, config_.context,
                                               memory_.residual_gradient(0), positions);
         });
         parameters.release_gradient(position_table_unit);
         float* table = parameters.acquire_gradient(token_table_unit);
-        compute_->enqueue("token_table_gradient", [=, this] {
+        launch("token_table_gradient", [=, this] {
             compute_->token_table_gradient(all_rows_, token_ids(0), config_.hidden,
                                            config_.vocabulary, memory_.residual_gradient(0), table);
         });
@@ -342,6 +357,7 @@ class Gpt2Step::Impl {
     const BatchShape shape_;
     cuda::Stream& stream_;
     std::unique_ptr<Compute> compute_;
+    offload::TraceRow trace_;
     Gpt2Offsets offsets_;
     cuda::DeviceBuffer buffer_;
     Gpt2Activations memory_;  ///< cut from buffer_
@@ -358,8 +374,8 @@ std::size_t Gpt2Step::device_bytes(const Gpt2Config& config, const BatchShape& s
 }
 
 Gpt2Step::Gpt2Step(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
-                   const Gpt2Config& config, const BatchShape& shape)
-    : impl_(std::make_unique<Impl>(device, compute, pool, config, shape)) {}
+                   const Gpt2Config& config, const BatchShape& shape, offload::TraceRow trace)
+    : impl_(std::make_unique<Impl>(device, compute, pool, config, shape, trace)) {}
 
 Gpt2Step::~Gpt2Step() = default;
 

@@ -11,6 +11,7 @@
 #include "engine/compute/compute_pool.h"
 #include "engine/model/gpt2_config.h"
 #include "engine/model/parameter_stream.h"
+#include "offload/step_trace.h"
 
 namespace spillway::engine {
 
@@ -44,8 +45,9 @@ class Gpt2Step {
     [[nodiscard]] static std::size_t device_bytes(const Gpt2Config& config, const BatchShape& shape,
                                                   std::size_t threads);
 
+    /// `trace`: where the parts of a pass are recorded, as the compute stream comes to them.
     Gpt2Step(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
-             const Gpt2Config& config, const BatchShape& shape);
+             const Gpt2Config& config, const BatchShape& shape, offload::TraceRow trace = {});
     ~Gpt2Step();
     Gpt2Step(const Gpt2Step&) = delete;  // work in flight points at it
     Gpt2Step& operator=(const Gpt2Step&) = delete;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "engine/train/optimizer_choice.h"
+#include "offload/step_trace.h"
 
 namespace spillway::engine {
 namespace {
@@ -57,6 +58,10 @@ std::size_t token_bytes(const TrainSettings& settings) {
            sizeof(std::int32_t);
 }
 
+std::size_t trace_bytes(const TrainSettings& settings) {
+    return settings.trace.empty() ? 0 : offload::StepTrace::memory_bytes();
+}
+
 class Planning {
   public:
     Planning(const ModelLayout& layout, const TrainSettings& settings, std::size_t threads,
@@ -98,7 +103,8 @@ class Planning {
     TrainPlan plan_shape(const BatchShape& shape) const {
         const bool on_host = budgets_.device_kind == cuda::MemoryKind::host;
         TrainPlan plan{.shape = shape, .activation_bytes = activation_bytes(shape), .offload = {}};
-        plan.client_host_bytes = token_bytes(settings_) + (on_host ? plan.activation_bytes : 0);
+        plan.client_host_bytes =
+            token_bytes(settings_) + trace_bytes(settings_) + (on_host ? plan.activation_bytes : 0);
         require_room("device memory", plan.activation_bytes, budgets_.device_bytes);
         require_room("host memory", plan.client_host_bytes, budgets_.host_bytes);
         const offload::PlanRequest request{

@@ -35,8 +35,8 @@ struct MemoryBudgets {
 struct TrainPlan {
     BatchShape shape;
     std::size_t activation_bytes = 0;   ///< on the device
-    std::size_t client_host_bytes = 0;  ///< host memory beside the memory manager's, data and, on a
-                                        ///< `host` device, activations
+    std::size_t client_host_bytes = 0;  ///< host memory beside the memory manager's: data, a
+                                        ///< trace and, on a `host` device, activations
     offload::OffloadPlan offload;
 
     /// Host memory in all: what the ledgers must not exceed.

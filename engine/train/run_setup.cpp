@@ -20,6 +20,8 @@
 #include "engine/train/metrics_log.h"
 #include "engine/train/optimizer_choice.h"
 #include "engine/train/train_report.h"
+#include "nvme/direct_file.h"
+#include "offload/step_trace.h"
 
 namespace spillway::engine {
 namespace {
@@ -176,6 +178,19 @@ std::optional<ProgressReplay> open_replay(const TrainSettings& settings) {
     }
 }
 
+/// Of a folder that the run is yet to make the disk is checked anyway.
+void require_trace_room(const TrainSettings& settings) {
+    constexpr auto least = offload::StepTrace::least_room_bytes;
+    std::error_code error;
+    const auto folder = fs::absolute(settings.trace, error).parent_path();
+    if (settings.trace.empty() || !fs::is_directory(folder, error))
+        return;
+    if (const auto room = nvme::available_bytes(folder); room < least)
+        throw UsageError(
+            fmt::format("--trace {}: {} has room for {} bytes; a trace takes {} and more",
+                        settings.trace.string(), folder.string(), room, least));
+}
+
 StepBound find_bound(const RunSetup& setup, Console& console) {
     const auto speed = measure_speed(setup.run, setup.machine, console);
     const auto costs = step_costs(speed, setup.run);
@@ -244,6 +259,7 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
             !problem.empty())
             throw UsageError(problem);
     }
+    require_trace_room(settings);
     auto replay = open_replay(settings);
     auto run = fit_run(std::move(settings), available_memory(), console);
     if (!folder || place == StatePlace::moves)

@@ -314,6 +314,9 @@ std::vector<SettingField> output_fields() {
             {"eval-sequences", "N", "held-out sequences of an evaluation; 0: none", Scope::length},
             &Settings::eval_sequences),
         text({"json", "FILE|-", "where the summary goes as JSON"}, &Settings::json),
+        path({"trace", "FILE", "what ran when, lane by lane, for Chrome or Perfetto",
+              Scope::placement, "nowhere"},
+             &Settings::trace),
         choice({"probe", "", "measure the machine for the bound (seconds, once)"}, &Settings::probe,
                {"on", "off"}),
         path({"profile", "FILE", "the machine's measured rates", Scope::placement,
@@ -322,10 +325,13 @@ std::vector<SettingField> output_fields() {
     };
 }
 
-/// What is asked of the disk, as soon as the user names it. --out stands before --json.
+/// What is asked of the disk, as soon as the user names it. --out stands before --json and
+/// --trace.
 void check_given(const SettingField& field, const Settings& settings) {
     if (field.name == "json")
         check_json_destination(settings.json, settings.out);
+    if (field.name == "trace" && !settings.trace.empty())
+        check_file_destination(settings.trace, settings.out);
     if (field.name == "profile" && !settings.profile.empty())
         check_profile_path(settings.profile);
 }
@@ -355,7 +361,7 @@ void declare_settings(OptionSet& options, TrainSettings& settings) {
                          check_given(field, settings);
                      }});
     }
-    for (const auto* name : {"trace", "tbw", "kv-heads", "tokenizer", "averaging"})
+    for (const auto* name : {"tbw", "kv-heads", "tokenizer", "averaging"})
         options.refuse(name);
 }
 

@@ -11,6 +11,7 @@
 #include "engine/train/memory_items_json.h"
 #include "engine/train/optimizer_choice.h"
 #include "engine/train/run_record.h"
+#include "engine/train/trace_json.h"
 
 namespace spillway::engine {
 namespace {
@@ -114,46 +115,54 @@ std::vector<std::string> drive_lines(const offload::OffloadStatistics& s) {
     return lines;
 }
 
+std::string dropped_text(const offload::TraceSummary& trace) {
+    return trace.dropped_events == 0 ? ""
+                                     : fmt::format(", {} more dropped, since its disk was too slow",
+                                                   trace.dropped_events);
+}
+
 }  // namespace
 
 std::string train_report_json(const TrainResult& r) {
-    const Json report{{"model", {{"name", r.settings.model}, {"parameters", r.parameters}}},
-                      {"device", r.device},
-                      {"isa", r.isa},
-                      {"io_backend", r.io_backend},
-                      {"steps", r.progress.iteration},
-                      {"session_steps", r.session_steps},
-                      {"tokens", r.progress.tokens},
-                      {"wall_s", r.wall_s},
-                      {"elapsed_s", r.progress.elapsed_s},
-                      {"tokens_per_s", r.tokens_per_s},
-                      {"loss",
-                       {{"first", or_null(r.progress.first_loss)},
-                        {"last", or_null(r.progress.last_loss)},
-                        {"eval", or_null(r.evaluation_loss)}}},
-                      {"phase_s",
-                       {{"forward", r.phases.forward_s},
-                        {"backward", r.phases.backward_s},
-                        {"optimizer", r.offload.update_wall_s},
-                        {"commit", r.offload.commit_wall_s}}},
-                      {"stall_s", stall_json(r.offload)},
-                      {"bytes", bytes_json(r)},
-                      {"drives", drives_json(r.offload)},
-                      {"moved", moved_json(r.moved)},
-                      {"moved_regions", r.offload.moved_regions},
-                      {"peak", peak_json(r.peak)},
-                      {"bound_s", r.bound ? Json(r.bound->seconds) : Json(nullptr)},
-                      {"bound_by", r.bound ? Json(r.bound->by) : Json(nullptr)},
-                      {"attained", or_null(r.attained)},
-                      {"exact", is_exact(r.settings)},
-                      {"updates", r.updates},
-                      {"skipped_steps", r.progress.skipped_steps},
-                      {"resumed_from_step", or_null(r.resumed_from_step)},
-                      {"interrupted", r.interrupted},
-                      {"commits", r.offload.commits},
-                      {"weights_xxh3", fmt::format("{:016x}", r.weights_xxh3)},
-                      {"plan", plan_json(r)},
-                      {"settings", Json::parse(settings_json(r.settings))}};
+    Json report{{"model", {{"name", r.settings.model}, {"parameters", r.parameters}}},
+                {"device", r.device},
+                {"isa", r.isa},
+                {"io_backend", r.io_backend},
+                {"steps", r.progress.iteration},
+                {"session_steps", r.session_steps},
+                {"tokens", r.progress.tokens},
+                {"wall_s", r.wall_s},
+                {"elapsed_s", r.progress.elapsed_s},
+                {"tokens_per_s", r.tokens_per_s},
+                {"loss",
+                 {{"first", or_null(r.progress.first_loss)},
+                  {"last", or_null(r.progress.last_loss)},
+                  {"eval", or_null(r.evaluation_loss)}}},
+                {"phase_s",
+                 {{"forward", r.phases.forward_s},
+                  {"backward", r.phases.backward_s},
+                  {"optimizer", r.offload.update_wall_s},
+                  {"commit", r.offload.commit_wall_s}}},
+                {"stall_s", stall_json(r.offload)},
+                {"bytes", bytes_json(r)},
+                {"drives", drives_json(r.offload)},
+                {"moved", moved_json(r.moved)},
+                {"moved_regions", r.offload.moved_regions},
+                {"peak", peak_json(r.peak)},
+                {"bound_s", r.bound ? Json(r.bound->seconds) : Json(nullptr)},
+                {"bound_by", r.bound ? Json(r.bound->by) : Json(nullptr)},
+                {"attained", or_null(r.attained)},
+                {"exact", is_exact(r.settings)},
+                {"updates", r.updates},
+                {"skipped_steps", r.progress.skipped_steps},
+                {"resumed_from_step", or_null(r.resumed_from_step)},
+                {"interrupted", r.interrupted},
+                {"commits", r.offload.commits},
+                {"weights_xxh3", fmt::format("{:016x}", r.weights_xxh3)},
+                {"plan", plan_json(r)},
+                {"settings", Json::parse(settings_json(r.settings))}};
+    if (r.trace)
+        report["trace"] = trace_json(*r.trace);
     return report.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -213,6 +222,9 @@ std::vector<std::string> train_report_lines(const TrainResult& r) {
     if (r.bound && r.attained)
         lines.push_back(fmt::format("{:.0f} % of what the {} allows ({:.3f} s a step)",
                                     100 * *r.attained, r.bound->by, r.bound->seconds));
+    if (r.trace && r.trace->failure.empty())
+        lines.push_back(fmt::format("trace {}: {} events{}", r.trace->file.string(),
+                                    r.trace->events, dropped_text(*r.trace)));
     lines.push_back(fmt::format("weights {:016x}", r.weights_xxh3));
     return lines;
 }

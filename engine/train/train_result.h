@@ -14,6 +14,7 @@
 #include "engine/train/train_settings.h"
 #include "offload/offload_engine.h"
 #include "offload/relocation.h"
+#include "offload/step_trace.h"
 
 namespace spillway::engine {
 
@@ -68,6 +69,7 @@ struct TrainResult {
     std::optional<StepBound> bound;  ///< none: not probed
     std::optional<double> attained;
     std::uint64_t weights_xxh3 = 0;
+    std::optional<offload::TraceSummary> trace = std::nullopt;  ///< none: not asked for
 };
 
 }  // namespace spillway::engine

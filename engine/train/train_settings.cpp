@@ -144,6 +144,12 @@ void check_state(const TrainSettings& s, Problems& problems) {
         s.state, s.optimizer));
 }
 
+void check_outputs(const TrainSettings& s, Problems& problems) {
+    if (!s.trace.empty() && s.trace == s.json)
+        problems.push_back(fmt::format("--trace {} and --json {} are one file; name two",
+                                       s.trace.string(), s.json));
+}
+
 void check_placement(const TrainSettings& s, Problems& problems) {
     check_most(problems, "threads", s.threads, most_threads);
     check_most(problems, "chunk-size", s.chunk_size, most_chunk_bytes);
@@ -193,6 +199,7 @@ std::vector<std::string> problems_of(const TrainSettings& settings, SettingsUse 
     check_optimizer(settings, problems);
     check_state(settings, problems);
     check_placement(settings, problems);
+    check_outputs(settings, problems);
     return problems;
 }
 

@@ -73,6 +73,7 @@ struct TrainSettings {
     std::uint64_t eval_every = 0;       ///< steps; 0: at the end only
     std::uint32_t eval_sequences = 64;  ///< held-out sequences of an evaluation; 0: none
     std::string json;                   ///< file of the summary, "-": standard output
+    std::filesystem::path trace;        ///< file of the trace; "": none
     std::string probe = "on";           ///< measure the machine for the bound: on, off
     std::filesystem::path profile;      ///< file of the machine's rates; "": the user's cache
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "engine/train/run_clock.h"
 #include "engine/train/train_report.h"
 #include "nvme/io_backend.h"
+#include "offload/step_trace.h"
 
 namespace spillway::engine {
 namespace {
@@ -32,7 +34,7 @@ constexpr std::uint64_t most_consecutive_skips = 10;
 
 offload::OffloadOptions engine_options(const TrainSettings& settings,
                                        const std::vector<offload::DriveIo>& drive_io,
-                                       Console& console) {
+                                       offload::StepTrace* trace, Console& console) {
     offload::OffloadOptions options;
     options.threads = settings.threads;
     options.isa = cpu_optim::parse_isa(settings.isa);
@@ -43,7 +45,15 @@ offload::OffloadOptions engine_options(const TrainSettings& settings,
         settings.durable == "off" ? offload::Durability::off : offload::Durability::on;
     options.timing = update_timing(settings);
     options.rounding_seed = settings.seed;
+    options.trace = trace;
     return options;
+}
+
+std::unique_ptr<offload::StepTrace> open_trace(const TrainSettings& settings, Console& console) {
+    if (settings.trace.empty())
+        return nullptr;
+    return std::make_unique<offload::StepTrace>(
+        settings.trace, [&console](const std::string& text) { console.warning(text); });
 }
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -64,12 +74,15 @@ class Trainer::Impl {
           settings_(setup.run.settings),
           console_(console),
           drive_io_(choose_drive_io(settings_)),
+          trace_(open_trace(settings_, console)),
+          steps_row_(trace_ ? trace_->add_mark_row("steps") : offload::TraceRow()),
           engine_(*std::exchange(setup.folder, std::nullopt), setup.run.layout.order,
                   setup.run.layout.units, *setup.machine.device, *setup.machine.compute,
-                  setup.run.plan.offload, engine_options(settings_, drive_io_, console)),
+                  setup.run.plan.offload,
+                  engine_options(settings_, drive_io_, trace_.get(), console)),
           parameters_(engine_),
           step_(*setup.machine.device, *setup.machine.compute, *setup.machine.pool,
-                setup.run.layout.config, setup.run.plan.shape),
+                setup.run.layout.config, setup.run.plan.shape, engine_.compute_row()),
           training_uses_(gpt2_training_uses(setup.run.layout.config)),
           interval_(parse_commit_interval(settings_.commit_every)),
           meter_(console, setup.bound) {
@@ -85,6 +98,8 @@ class Trainer::Impl {
 
     TrainResult run(const StopRequest& stop) {
         started_ = step_end_ = committed_at_ = Clock::now();
+        if (trace_)
+            trace_->start();
         bool interrupted = false;
         while (!clock_->is_over(progress_.iteration, elapsed_s())) {
             if (stop.requested()) {
@@ -97,6 +112,8 @@ class Trainer::Impl {
             request_commit();
         engine_.wait_idle();
         session_s_ = seconds_between(started_, Clock::now());
+        if (trace_)
+            trace_->stop();
         TrainResult result = collect(interrupted);
         if (!interrupted)
             result.evaluation_loss = evaluate();
@@ -106,6 +123,8 @@ class Trainer::Impl {
         });
         result.weights_xxh3 = hash.digest();
         result.peak = peak();
+        if (trace_)
+            result.trace = trace_->finish();
         console_.clear_progress();
         return result;
     }
@@ -153,6 +172,8 @@ class Trainer::Impl {
     }
 
     void train_step() {
+        const offload::TraceSpan span(steps_row_, "step",
+                                      {.what = "step", .number = progress_.iteration + 1});
         const auto update = engine_.update();
         const auto pace = clock_->pace(progress_.iteration, update, elapsed_s());
         setup_.corpus->training_window(settings_.seed, progress_.iteration, settings_.batch,
@@ -323,7 +344,9 @@ class Trainer::Impl {
     RunSetup& setup_;
     const TrainSettings& settings_;
     Console& console_;
-    std::vector<offload::DriveIo> drive_io_;  ///< of each --nvme folder
+    std::vector<offload::DriveIo> drive_io_;     ///< of each --nvme folder
+    std::unique_ptr<offload::StepTrace> trace_;  ///< null: none is wanted
+    offload::TraceRow steps_row_;
     offload::OffloadEngine engine_;
     OffloadParameterStream parameters_;
     Gpt2Step step_;

@@ -26,6 +26,11 @@ void for_each_tile(UpdateThreads& threads, std::span<const ChunkPlanes> chunks,
     });
 }
 
+TraceNumbers numbers_of(std::span<const ChunkPlanes> chunks) noexcept {
+    return chunks.empty() ? TraceNumbers{}
+                          : TraceNumbers{.what = "chunk", .number = chunks.front().chunk};
+}
+
 void verify_staged(const TileStore& store, const ChunkPlanes& chunk, std::uint64_t index) {
     if (chunk.verified)
         return;

@@ -11,6 +11,7 @@
 #include "offload/detail/tile_store.h"
 #include "offload/detail/update_threads.h"
 #include "offload/plane.h"
+#include "offload/step_trace.h"
 
 namespace spillway::offload::detail {
 
@@ -32,6 +33,9 @@ struct ChunkPlanes {
         return data[index_of(plane)] + index * tile_bytes(plane);
     }
 };
+
+/// For the trace: the first of them.
+[[nodiscard]] TraceNumbers numbers_of(std::span<const ChunkPlanes> chunks) noexcept;
 
 /// Throws IntegrityError unless the planes that came from the drive are what was stored. Once they
 /// are verified it does not look again.

@@ -74,6 +74,7 @@ void Committer::write_resident_planes() {
 
 void Committer::commit(const CommitNote& note, std::uint64_t update) {
     const auto began = now_s();
+    const TraceSpan span(context_.trace, "commit", {.what = "update", .number = update});
     if (resident_changed_)
         write_resident_planes();
     resident_changed_ = false;

@@ -12,6 +12,7 @@
 #include "offload/detail/update_threads.h"
 #include "offload/offload_engine.h"
 #include "offload/state_folder.h"
+#include "offload/step_trace.h"
 
 namespace spillway::offload::detail {
 
@@ -42,6 +43,7 @@ class Committer {
         Durability durability;
         const std::vector<std::uint64_t>& tensor_steps;  ///< updates that each tensor has seen
         ClientWeights* client_weights = nullptr;         ///< null: the store holds the weights
+        TraceRow trace = {};
     };
     explicit Committer(const Context& context);
 

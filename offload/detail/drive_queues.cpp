@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "offload/detail/tracing_backend.h"
+
 namespace spillway::offload::detail {
 namespace {
 
@@ -40,11 +42,13 @@ nvme::IoQueue::Options queue_options(const DriveIo& io, const IoOptions& options
 
 }  // namespace
 
-DriveQueues::DriveQueues(std::size_t drives, const IoOptions& options) {
+DriveQueues::DriveQueues(std::size_t drives, const IoOptions& options, StepTrace* trace) {
     for (std::size_t drive = 0; drive < std::max<std::size_t>(drives, 1); ++drive) {
         const auto& io = options.of(drive);
         auto backend = options.backend_factory ? options.backend_factory(io.depth)
                                                : nvme::make_backend(io.backend, io.depth);
+        if (trace != nullptr)
+            backend = std::make_unique<TracingBackend>(std::move(backend), *trace, drive);
         queues_.push_back(std::make_unique<nvme::IoQueue>(std::move(backend),
                                                           queue_options(io, options, *ended_)));
     }

@@ -9,6 +9,7 @@
 #include "nvme/completion_signal.h"
 #include "nvme/io_queue.h"
 #include "offload/io_options.h"
+#include "offload/step_trace.h"
 
 namespace spillway::offload::detail {
 
@@ -18,7 +19,8 @@ namespace spillway::offload::detail {
 class DriveQueues {
   public:
     /// Throws std::system_error where a demanded backend does not work here.
-    DriveQueues(std::size_t drives, const IoOptions& options);
+    /// With a trace, which must outlive this, each drive's operations are recorded in it.
+    DriveQueues(std::size_t drives, const IoOptions& options, StepTrace* trace = nullptr);
 
     [[nodiscard]] std::size_t size() const noexcept { return queues_.size(); }
     [[nodiscard]] nvme::IoQueue& operator[](std::size_t drive) const noexcept {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "cpu_optim/gradient_scan.h"
+#include "offload/stream_span.h"
 
 namespace spillway::offload::detail {
 namespace {
@@ -29,7 +30,7 @@ GradientCollector::GradientCollector(const Context& context, MemoryLedger& ledge
           ledger, context.device, "gradient contribution",
           context.device.memory_kind() == cuda::MemoryKind::device ? chunk_bytes(context.plan) : 0),
       copy_stream_(context.device.create_stream("gradients down")),
-      stall_(context.compute, context.stalls),
+      stall_(context.compute, context.stalls, context.trace.compute_stalls),
       progress_(context.plan.chunks),
       contributions_seen_(context.order.tensors().size(), 0),
       tile_squares_(context.order.tiles(), 0.0),
@@ -162,14 +163,22 @@ void GradientCollector::take_chunk(const Job& job, std::uint64_t chunk, ElementR
     const auto chunk_begin = chunk_elements(chunk).begin;
     const auto span = context_.order.tensors_in(range);
     std::uint64_t taken = 0;
-    for (auto tensor = span.first; tensor < span.last; ++tensor) {
-        const auto whole = context_.order.range(tensor);
-        const ElementRange inside{std::max(whole.begin, range.begin),
-                                  std::min(whole.end, range.end)};
-        take_tensor(job, tensor, inside, gradient + (inside.begin - chunk_begin));
-        taken += inside.size();
+    const bool from_device = context_.device.memory_kind() == cuda::MemoryKind::device;
+    {
+        const auto row = from_device ? context_.trace.gradients_down : context_.trace.gradients;
+        const StreamSpan event(*copy_stream_, row, "take",
+                               {.what = "chunk",
+                                .number = chunk,
+                                .bytes = static_cast<std::size_t>(range.size()) * sizeof(float)});
+        for (auto tensor = span.first; tensor < span.last; ++tensor) {
+            const auto whole = context_.order.range(tensor);
+            const ElementRange inside{std::max(whole.begin, range.begin),
+                                      std::min(whole.end, range.end)};
+            take_tensor(job, tensor, inside, gradient + (inside.begin - chunk_begin));
+            taken += inside.size();
+        }
     }
-    if (context_.device.memory_kind() == cuda::MemoryKind::device)
+    if (from_device)
         copy_stream_->synchronize();
     bool is_complete = false;
     {
@@ -280,7 +289,10 @@ std::string GradientCollector::first_nonfinite_tensor(std::uint64_t tile,
 }
 
 void GradientCollector::complete(std::uint64_t chunk, float* gradient) {
-    scan(chunk, gradient);
+    {
+        const TraceSpan event(context_.trace.gradients, "scan", {.what = "chunk", .number = chunk});
+        scan(chunk, gradient);
+    }
     if (context_.spill == nullptr && !nonfinite_tensor_.empty())
         throw NonfiniteGradient(
             fmt::format("the gradient of tensor '{}' is not finite; the run stops here and can be "

@@ -13,6 +13,7 @@
 #include "cuda/device.h"
 #include "offload/detail/copied_arena.h"
 #include "offload/detail/engine_thread.h"
+#include "offload/detail/engine_trace.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/host_planes.h"
 #include "offload/detail/monitor.h"
@@ -39,6 +40,7 @@ class GradientCollector {
         cuda::Stream& compute;
         StallTotals& stalls;
         cpu_optim::Isa isa;
+        EngineTrace trace = {};
     };
     GradientCollector(const Context& context, MemoryLedger& ledger);
     ~GradientCollector();

@@ -9,11 +9,19 @@
 #include <cstdint>
 
 #include "cuda/device.h"
+#include "offload/step_trace.h"
 
 namespace spillway::offload::detail {
 
 enum class StallCause : std::uint8_t { nvme_read, nvme_write, link, cpu, commit };
 inline constexpr std::size_t stall_causes = 5;
+
+/// The trace begins its causes with these.
+[[nodiscard]] constexpr TraceCause trace_cause(StallCause cause) noexcept {
+    static_assert(static_cast<std::size_t>(TraceCause::commit) ==
+                  static_cast<std::size_t>(StallCause::commit));
+    return static_cast<TraceCause>(cause);
+}
 
 [[nodiscard]] inline double now_s() noexcept {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
@@ -43,18 +51,24 @@ class StallTotals {
     std::array<std::atomic<std::uint64_t>, stall_causes> nanoseconds_{};
 };
 
-/// Adds the seconds of its own life to one cause.
+/// Adds the seconds of its own life to one cause, and to `waits` as an event.
 class StallTimer {
   public:
-    StallTimer(StallTotals& totals, StallCause cause) noexcept
-        : totals_(totals), cause_(cause), began_s_(now_s()) {}
-    ~StallTimer() { totals_.add(cause_, now_s() - began_s_); }
+    StallTimer(StallTotals& totals, StallCause cause, TraceRow waits = {}) noexcept
+        : totals_(totals), cause_(cause), waits_(waits), began_s_(now_s()) {
+        waits_.begin_wait();
+    }
+    ~StallTimer() {
+        waits_.end_wait(trace_cause(cause_));
+        totals_.add(cause_, now_s() - began_s_);
+    }
     StallTimer(const StallTimer&) = delete;
     StallTimer& operator=(const StallTimer&) = delete;
 
   private:
     StallTotals& totals_;
     StallCause cause_;
+    TraceRow waits_;
     double began_s_;
 };
 
@@ -62,18 +76,25 @@ class StallTimer {
 /// asynchronous device the driving thread's own waits say nothing. Used by one driving thread.
 class StreamStall {
   public:
-    StreamStall(cuda::Stream& compute, StallTotals& totals) noexcept
-        : compute_(compute), totals_(totals) {}
+    StreamStall(cuda::Stream& compute, StallTotals& totals, TraceRow waits = {}) noexcept
+        : compute_(compute), totals_(totals), waits_(waits) {}
     void begin() {
-        compute_.launch("stall begin", [this] { begin_s_ = now_s(); });
+        compute_.launch("stall begin", [this] {
+            begin_s_ = now_s();
+            waits_.begin_wait();
+        });
     }
     void end(StallCause cause) {
-        compute_.launch("stall end", [this, cause] { totals_.add(cause, now_s() - begin_s_); });
+        compute_.launch("stall end", [this, cause] {
+            waits_.end_wait(trace_cause(cause));
+            totals_.add(cause, now_s() - begin_s_);
+        });
     }
 
   private:
     cuda::Stream& compute_;
     StallTotals& totals_;
+    TraceRow waits_;
     double begin_s_ = 0;  // touched by the compute stream only
 };
 

@@ -22,6 +22,7 @@
 #include "offload/detail/committer.h"
 #include "offload/detail/drive_lanes.h"
 #include "offload/detail/engine_thread.h"
+#include "offload/detail/engine_trace.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/host_planes.h"
 #include "offload/detail/memory_ledger.h"
@@ -50,6 +51,7 @@ class UpdatePipeline {
         Committer* committer;  ///< null when nothing is ever committed
         StallTotals& update_time;
         const nvme::CompletionSignal& io_ended;  ///< of the store's queues
+        EngineTrace trace = {};
     };
     /// `chunk_order`: the order in which chunks are updated.
     UpdatePipeline(const Context& context, const std::vector<std::uint64_t>& chunk_order,

@@ -103,8 +103,8 @@ std::size_t UpdatePipeline::take_read(std::size_t position, Passing passing) {
             std::erase(read_slots_, *found);
             return *found;
         }
-        const StallTimer timer(context_.update_time, read_slots_.empty() ? StallCause::nvme_write
-                                                                         : StallCause::nvme_read);
+        const auto cause = read_slots_.empty() ? StallCause::nvme_write : StallCause::nvme_read;
+        const StallTimer timer(context_.update_time, cause, context_.trace.update_waits);
         context_.io_ended.wait_beyond(seen);
     }
 }
@@ -139,7 +139,8 @@ void UpdatePipeline::wait_read(Slot& slot, const Update& update) {
         const StallTimer timer(context_.update_time, StallCause::link);
         update.work->wait_for_gradients(slot.chunk);
     }
-    const StallTimer timer(context_.update_time, StallCause::nvme_read);
+    const StallTimer timer(context_.update_time, StallCause::nvme_read,
+                           context_.trace.update_waits);
     slot.reads.wait();
     slot.gradient_read.wait();
 }
@@ -179,12 +180,14 @@ void UpdatePipeline::update_read(std::size_t index, const Update& update) {
 
 void UpdatePipeline::run_measure(std::span<const ChunkPlanes> chunks, const Update& update) {
     const StallTimer timer(context_.update_time, StallCause::cpu);
+    const TraceSpan span(context_.trace.update, "measure", numbers_of(chunks));
     update.work->measure(chunks);
 }
 
 void UpdatePipeline::run_update(std::span<const ChunkPlanes> chunks, const Update& update,
                                 const ChunkUpdate::Updated& updated) {
     const StallTimer timer(context_.update_time, StallCause::cpu);
+    const TraceSpan span(context_.trace.update, "update", numbers_of(chunks));
     update.work->update(chunks, updated);
 }
 
@@ -238,7 +241,8 @@ void UpdatePipeline::retire_write(std::size_t index) {
     std::erase(writing_slots_, index);
     auto& slot = slots_[index];
     {
-        const StallTimer timer(context_.update_time, StallCause::nvme_write);
+        const StallTimer timer(context_.update_time, StallCause::nvme_write,
+                               context_.trace.update_waits);
         slot.writes.wait();
     }
     for (const auto plane : context_.plan.planes_of(slot.chunk)) {

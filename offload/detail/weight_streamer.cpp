@@ -12,6 +12,7 @@
 #include "cpu_optim/split_master.h"
 #include "cuda/optimizer_kernels.h"
 #include "offload/detail/unit_cache.h"
+#include "offload/stream_span.h"
 
 namespace spillway::offload::detail {
 namespace {
@@ -53,7 +54,7 @@ WeightStreamer::WeightStreamer(const Context& context, std::vector<TileRange> un
                context.plan.weight_read_buffers * chunk_bytes(context.plan)),
       copy_stream_(context.device.create_stream("weights up")),
       join_stream_(context.device.create_stream("join weights")),
-      stall_(context.compute, context.stalls),
+      stall_(context.compute, context.stalls, context.trace.compute_stalls),
       thread_(context.monitor) {
     const auto& plan = context_.plan;
     for (std::size_t slot_class = 0; slot_class < plan.weight_slots.size(); ++slot_class) {
@@ -148,16 +149,30 @@ void WeightStreamer::run() {
             continue;
         }
         auto lock = context_.monitor.lock();
-        const auto before = context_.update_time.snapshot();
-        context_.monitor.wait(lock, [&] { return thread_.stopping() || can_progress(lock); });
+        if (!filling_) {
+            context_.monitor.wait(lock, [&] { return thread_.stopping() || can_progress(lock); });
+        } else {
+            wait_for_version(lock);
+        }
         if (thread_.stopping())
             return;
-        if (!filling_)
-            continue;
-        const auto after = context_.update_time.snapshot();
-        for (std::size_t cause = 0; cause < stall_causes; ++cause)
-            filling_->waited_s[cause] += after[cause] - before[cause];
     }
+}
+
+/// Notes what the update, which has to come first, spends its time on.
+void WeightStreamer::wait_for_version(Monitor::Lock& lock) {
+    const auto before = context_.update_time.snapshot();
+    context_.trace.weight_waits.begin_wait();
+    context_.monitor.wait(lock, [&] { return thread_.stopping() || can_progress(lock); });
+    auto waited_s = context_.update_time.snapshot();
+    for (std::size_t cause = 0; cause < stall_causes; ++cause) {
+        waited_s[cause] -= before[cause];
+        filling_->waited_s[cause] += waited_s[cause];
+    }
+    const auto most = std::ranges::max_element(waited_s);
+    context_.trace.weight_waits.end_wait(
+        *most > 0 ? trace_cause(static_cast<StallCause>(most - waited_s.begin()))
+                  : TraceCause::cpu);
 }
 
 bool WeightStreamer::needs_buffer(std::uint64_t chunk) const noexcept {
@@ -271,7 +286,9 @@ void WeightStreamer::finish_front_part() {
     auto part = std::move(parts_.front());
     parts_.pop_front();
     const auto began = now_s();
+    context_.trace.weight_waits.begin_wait();
     part.io.wait();
+    context_.trace.weight_waits.end_wait(TraceCause::nvme_read);
     verify(part);
     if (part.buffer) {
         const auto lock = context_.monitor.lock();
@@ -322,8 +339,11 @@ void WeightStreamer::transfer(const Part& part) {
     const auto* const weight = source(Plane::weight, part);
     const auto* const residue = source(Plane::residue, part);
     const auto isa = context_.isa;
+    const TraceNumbers numbers{
+        .what = "chunk", .number = part.chunk, .bytes = count * joined_tile_bytes};
     if (context_.device.memory_kind() == cuda::MemoryKind::host) {
         slot.released_event.wait();
+        const TraceSpan span(context_.trace.weights, "join", numbers);
         for (std::size_t tile = 0; tile < count; ++tile)
             join_tile(isa, weight + tile * half_tile_bytes, residue + tile * half_tile_bytes,
                       to + tile * joined_tile_bytes);
@@ -332,14 +352,18 @@ void WeightStreamer::transfer(const Part& part) {
         return;
     }
     copy_stream_->wait(slot.released_event);
-    copy_stream_->copy_rows_to_device(to, joined_tile_bytes, weight, half_tile_bytes,
-                                      half_tile_bytes, count);
-    copy_stream_->copy_rows_to_device(to + half_tile_bytes, joined_tile_bytes, residue,
-                                      half_tile_bytes, half_tile_bytes, count);
+    {
+        const StreamSpan span(*copy_stream_, context_.trace.weights_up, "fetch", numbers);
+        copy_stream_->copy_rows_to_device(to, joined_tile_bytes, weight, half_tile_bytes,
+                                          half_tile_bytes, count);
+        copy_stream_->copy_rows_to_device(to + half_tile_bytes, joined_tile_bytes, residue,
+                                          half_tile_bytes, half_tile_bytes, count);
+    }
     const auto copied = copy_stream_->record();
     if (part.buffer)
         returning_.push_back({*part.buffer, copied});
     join_stream_->wait(copied);
+    const StreamSpan span(*join_stream_, context_.trace.weights, "join", numbers);
     if (auto* const kernels = join_stream_->kernels())
         cuda::join_tiles(*kernels, reinterpret_cast<float*>(to), count);
     else

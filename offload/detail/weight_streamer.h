@@ -15,6 +15,7 @@
 #include "offload/detail/chunk_board.h"
 #include "offload/detail/copied_arena.h"
 #include "offload/detail/engine_thread.h"
+#include "offload/detail/engine_trace.h"
 #include "offload/detail/host_planes.h"
 #include "offload/detail/stall_clock.h"
 #include "offload/detail/tile_store.h"
@@ -41,6 +42,7 @@ class WeightStreamer {
         const StallTotals&
             update_time;  ///< what the update spends its time on, to name what a version waits for
         cpu_optim::Isa isa;
+        EngineTrace trace = {};
     };
     WeightStreamer(const Context& context, std::vector<TileRange> unit_tiles, MemoryLedger& ledger);
     /// Stops and drains.
@@ -90,6 +92,7 @@ class WeightStreamer {
     };
 
     void run();
+    void wait_for_version(Monitor::Lock& lock);
     bool issue_next();
     bool assign_next_use(const Monitor::Lock& lock);
     [[nodiscard]] std::optional<std::size_t> choose_slot(std::size_t unit) const;

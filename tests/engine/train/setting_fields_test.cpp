@@ -88,7 +88,7 @@ TEST_CASE("setting_fields: what changes the result is fixed by the run, what pla
     CHECK(field("budget").scope == SettingScope::length);
 }
 
-TEST_CASE("setting_fields: what is still to come is refused by name") {
+TEST_CASE("setting_fields: what cannot be is refused by name") {
     const auto [arguments, said] = GENERATE(table<std::vector<std::string>, std::string>({
         {{"--state", "fp8"}, "\"fp8\" is not one of fp32, bf16, int8"},
         {{"--compute", "bf16"}, "bf16 is not available"},
@@ -96,7 +96,9 @@ TEST_CASE("setting_fields: what is still to come is refused by name") {
         {{"--optimizer", "muon"}, "muon is not available"},
         {{"--nvme", "/a,/b,/a"}, "/a is given twice"},
         {{"--model", "llama:1x64x1"}, "llama models are not available"},
-        {{"--trace", "t.json"}, "--trace is not available"},
+        {{"--trace", "/tmp"}, "it is a folder"},
+        {{"--trace", "/dev/null"}, "it is not a file"},
+        {{"--trace", "/nowhere/t.json"}, "is not there; make it first"},
         {{"--tbw", "600"}, "--tbw is not available"},
         {{"--device", "cuda:1023"}, "\"cuda:1023\": "},
     }));
