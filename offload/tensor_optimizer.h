@@ -22,6 +22,7 @@
 #include "offload/errors.h"
 #include "offload/hyper_groups.h"
 #include "offload/io_options.h"
+#include "offload/step_trace.h"
 #include "offload/tensor_plan.h"
 
 namespace spillway::offload {
@@ -85,6 +86,7 @@ struct TensorOptimizerOptions {
     std::size_t threads = 1;      ///< of the update
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
     IoOptions io;
+    StepTrace* trace = nullptr;          ///< records updates, commits and I/O; must outlive it
     std::string client_settings = "{}";  ///< JSON object, kept in the manifest of `out`
 };
 

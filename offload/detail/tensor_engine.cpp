@@ -66,7 +66,8 @@ TensorEngine::TensorEngine(std::vector<Parameter> parameters, HyperGroups groups
       order_(tensor_specs(parameters_)),
       plan_(checked_plan()),
       ledger_(plan_.update.host_bytes),
-      queues_(1 + options_.more_nvme.size(), options_.io),
+      trace_(trace_updates(options_.trace)),
+      queues_(1 + options_.more_nvme.size(), options_.io, options_.trace),
       planes_(plan_.update, order_.tiles(), ledger_),
       board_(monitor_, plan_.update.chunks),
       threads_(options_.threads, options_.isa),
@@ -77,10 +78,10 @@ TensorEngine::TensorEngine(std::vector<Parameter> parameters, HyperGroups groups
         tensors_.push_back({parameter.type, parameter.data, parameter.group});
     open_store();
     access_.emplace(*store_, planes_, plan_.update, work_.bytes());
-    pipeline_.emplace(
-        UpdatePipeline::Context{monitor_, board_, *store_, planes_, plan_.update, order_, nullptr,
-                                committer_ ? &*committer_ : nullptr, update_time_, queues_.ended()},
-        all_chunks(), ledger_);
+    pipeline_.emplace(UpdatePipeline::Context{monitor_, board_, *store_, planes_, plan_.update,
+                                              order_, nullptr, committer_ ? &*committer_ : nullptr,
+                                              update_time_, queues_.ended(), trace_},
+                      all_chunks(), ledger_);
     if (!must_recover_)
         start(0);
 }
@@ -214,7 +215,7 @@ void TensorEngine::open_durable_store() {
                                                 work_.bytes()});
     committer_.emplace(Committer::Context{run_->log(), run_->folder(), *store_, planes_,
                                           plan_.update, threads_, Durability::on, tensor_steps_,
-                                          &*weights_});
+                                          &*weights_, trace_.commit});
 }
 
 CommitTableShape TensorEngine::shape() const {

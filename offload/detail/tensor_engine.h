@@ -136,6 +136,7 @@ class TensorEngine {
     Monitor monitor_;
     StallTotals update_time_;
     MemoryLedger ledger_;
+    EngineTrace trace_;
     DriveQueues queues_;
     std::optional<DurableRun> run_;
     std::optional<TileStore> store_;

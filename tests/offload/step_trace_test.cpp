@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "cuda/device.h"
+#include "offload/detail/trace_file.h"
 #include "offload/stream_span.h"
 #include "tests/support/temporary_folder.h"
 
@@ -255,6 +256,14 @@ TEST_CASE("step trace: places where no trace can be are refused at once") {
     for (const auto& [file, said] : places)
         CHECK_THROWS_WITH(StepTrace(file, [](const std::string&) {}), Contains(said));
     CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("step trace: a disk that is full at the start is refused with what it has") {
+    const spillway::testing::TemporaryFolder folder;
+    constexpr std::uint64_t more_than_any = std::uint64_t{1} << 62;
+    CHECK_THROWS_WITH(detail::TraceFile(folder.path() / "t.json", "head", more_than_any),
+                      Contains("bytes of room") && Contains(std::to_string(more_than_any)));
+    CHECK(fs::is_empty(folder.path()));
 }
 
 TEST_CASE("step trace: a former file stays until the new one is whole, and a link stays a link") {

@@ -17,6 +17,7 @@
 #include "engine/train/machine_memory.h"
 #include "engine/train/optimizer_choice.h"
 #include "engine/train/stop_request.h"
+#include "engine/train/trace_json.h"
 #include "engine/train/train_report.h"
 
 namespace spillway::engine {
@@ -63,6 +64,14 @@ void declare(OptionSet& options, Given& given) {
                  "$XDG_CACHE_HOME/spillway/profile.json"},
                 settings.profile);
     options.add({"steps", "N", "timed, after one that is not", ""}, given.steps);
+    options.add({.name = "trace",
+                 .value_name = "FILE",
+                 .help = "what ran when, lane by lane, for Chrome or Perfetto",
+                 .default_text = "nowhere",
+                 .set = [&settings](const std::string& text) {
+                     check_file_destination(text);
+                     settings.trace = text;
+                 }});
     add_json_option(options, given.json);
 }
 
@@ -85,8 +94,11 @@ StepBenchOptions options_of(const Given& given, const OptionSet& flags) {
         .durability = settings.durable == "on" ? offload::Durability::on : offload::Durability::off,
         .chunk_bytes = settings.chunk_size,
         .threads = flags.given("threads") ? settings.threads : usable_processors(),
+        .trace = settings.trace,
         .steps = given.steps};
     problems.check_threads(options.threads);
+    if (!settings.trace.empty() && settings.trace == given.json)
+        problems.add("--trace and --json are one file; name two");
     if (options.steps == 0)
         problems.add("--steps: 0 steps measure nothing: choose 1 or more");
     problems.collect("isa", [&] { options.isa = cpu_optim::parse_isa(settings.isa); });
@@ -185,10 +197,12 @@ int run_bench_step(std::span<const std::string> arguments, Console& console) {
         show(wanted, result, console);
     for (const std::string& note : result.notes)
         console.line("note: " + note);
-    if (!given.json.empty())
-        console.write_json(
-            json_of(given, wanted, result).dump(2, ' ', false, Json::error_handler_t::replace),
-            given.json);
+    if (!given.json.empty()) {
+        auto json = json_of(given, wanted, result);
+        if (result.trace)
+            json["trace"] = trace_json(*result.trace);
+        console.write_json(json.dump(2, ' ', false, Json::error_handler_t::replace), given.json);
+    }
     if (!result.interrupted)
         return as_int(ExitCode::done);
     console.line("interrupted: nothing was measured");

@@ -66,7 +66,8 @@ class RunFolder {
     fs::path path_;  ///< empty: it keeps none
 };
 
-offload::TensorOptimizerOptions optimizer_options(const StepBenchOptions& options) {
+offload::TensorOptimizerOptions optimizer_options(const StepBenchOptions& options,
+                                                  offload::StepTrace* trace) {
     offload::TensorOptimizerOptions made;
     made.host_bytes = options.host_bytes;
     if (!options.nvme.empty()) {
@@ -78,8 +79,37 @@ offload::TensorOptimizerOptions optimizer_options(const StepBenchOptions& option
     made.threads = options.threads;
     made.isa = options.isa;
     made.io.drives = options.drive_io;
+    made.trace = trace;
     return made;
 }
+
+/// The bench's own trace, if one is wanted: of the steps, with the moments in between as marks.
+class BenchTrace {
+  public:
+    explicit BenchTrace(const StepBenchOptions& options) {
+        if (options.trace.empty())
+            return;
+        trace_.emplace(options.trace, [](const std::string&) {});  // the summary tells it too
+        row_ = trace_->add_mark_row("bench");
+    }
+    [[nodiscard]] offload::StepTrace* get() noexcept { return trace_ ? &*trace_ : nullptr; }
+    [[nodiscard]] offload::TraceRow row() const noexcept { return row_; }
+    void start() {
+        if (trace_)
+            trace_->start();
+    }
+    void finish(StepBenchResult& result) {
+        if (!trace_)
+            return;
+        result.trace = trace_->finish();
+        if (!result.trace->failure.empty())
+            result.notes.push_back(result.trace->failure);
+    }
+
+  private:
+    std::optional<offload::StepTrace> trace_;
+    offload::TraceRow row_;
+};
 
 /// What is measured beside the steps.
 class Machine {
@@ -235,18 +265,22 @@ StepBenchResult run_step_bench(const StepBenchOptions& options) {
     Machine machine(options, result);
     const StepBenchModel model(options.elements);
     RunFolder folder(options);
-    auto made = optimizer_options(options);
+    BenchTrace trace(options);
+    auto made = optimizer_options(options, trace.get());
     made.out = folder.path();
     offload::TensorOptimizer optimizer(model.parameters(), {options.hyper}, made);
     static_cast<void>(step_once(optimizer, model));  // the first write to reserved room is slower
     const auto start = optimizer.statistics();
     std::vector<TimedStep> steps;
     auto rates = machine.rates(result.notes);
+    trace.start();
     while (steps.size() < options.steps && !options.stop()) {
         TimedStep step;
         step.rates = rates;
         const auto begun = optimizer.statistics();
+        trace.row().begin("step", {.what = "step", .number = steps.size() + 1});
         step.seconds = step_once(optimizer, model);
+        trace.row().begin("probe");
         const auto ended = optimizer.statistics();
         step.bound = machine.bound(step.rates, ended.nvme_read_bytes - begun.nvme_read_bytes,
                                    ended.nvme_written_bytes - begun.nvme_written_bytes);
@@ -254,8 +288,10 @@ StepBenchResult run_step_bench(const StepBenchOptions& options) {
         const auto settled = optimizer.statistics();
         step.read_bytes = settled.nvme_read_bytes - begun.nvme_read_bytes;
         step.written_bytes = settled.nvme_written_bytes - begun.nvme_written_bytes;
+        trace.row().end();
         steps.push_back(step);
     }
+    trace.finish(result);
     result.interrupted = steps.size() < options.steps;
     if (result.interrupted)
         return result;

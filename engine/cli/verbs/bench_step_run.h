@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "engine/train/bound.h"
 #include "offload/io_options.h"
 #include "offload/plan.h"
+#include "offload/step_trace.h"
 
 namespace spillway::engine {
 
@@ -31,6 +33,7 @@ struct StepBenchOptions {
     std::size_t chunk_bytes = 0;  ///< as PlanRequest::chunk_bytes
     std::size_t threads = 1;
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
+    std::filesystem::path trace = {};                   ///< empty: none is made
     std::uint32_t steps = 5;                            ///< timed; one more goes before them
     std::function<bool()> stop = [] { return false; };  ///< asked between steps
 };
@@ -56,6 +59,7 @@ struct StepBenchResult {
     std::string io_backend;
     std::uint64_t verified_elements = 0;  ///< equal to the scalar reference, bit by bit
     std::vector<std::string> notes;
+    std::optional<offload::TraceSummary> trace = std::nullopt;
     bool interrupted = false;  ///< before the last step: times and ratios are then 0
 };
 

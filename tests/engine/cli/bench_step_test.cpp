@@ -5,6 +5,7 @@
 // not how fast the machine is.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -55,6 +56,33 @@ std::size_t files_below(const std::filesystem::path& folder) {
 }
 
 }  // namespace
+
+TEST_CASE("bench step: a trace's lanes add up to its wall time, and hold every byte moved") {
+    const TemporaryFolder folder;
+    const auto file = folder.path() / "t.json";
+    const auto root =
+        measured({"--elements", "3000001", "--host-mem", "8MiB", "--chunk-size", "64KiB", "--nvme",
+                  folder.path().string(), "--trace", file.string()});
+    std::ifstream in(file);
+    const auto trace = nlohmann::json::parse(in);
+    double read_bytes = 0;
+    std::size_t steps = 0;
+    for (const auto& event : trace["traceEvents"]) {
+        read_bytes += event["name"] == "read" ? event["args"]["bytes"].get<double>() : 0.0;
+        steps += event["name"] == "step" ? 1U : 0U;
+    }
+    CHECK(steps == 2);
+    const auto moved = root["nvme_bytes_per_parameter"].get<double>() * 3000001;
+    // Two steps, half of what they move; but for what is read ahead.
+    CHECK(read_bytes == Approx(moved).epsilon(0.3));
+    for (const auto& lane : trace["otherData"]["lanes"]) {
+        double sum = lane["busy_s"];
+        for (const auto& idle : lane["idle_s"])
+            sum += idle.get<double>();
+        CHECK(sum == Approx(trace["otherData"]["wall_s"].get<double>()));
+    }
+    CHECK(root["trace"]["lanes"].size() == trace["otherData"]["lanes"].size());
+}
 
 TEST_CASE("bench step: state on a drive moves 20 bytes a parameter, and nothing is left there") {
     const TemporaryFolder folder;
