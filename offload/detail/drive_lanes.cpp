@@ -17,7 +17,7 @@ void DriveLanes::begin(std::span<const std::size_t> drives) {
         lanes_[drives[item]].items.push_back(item);
 }
 
-std::optional<std::size_t> DriveLanes::take() {
+std::optional<DriveLanes::Turn> DriveLanes::take() {
     const auto waiting =
         std::ranges::count_if(lanes_, [](const Lane& lane) { return !lane.items.empty(); });
     const auto most = waiting > 1 ? std::max<std::size_t>(slots_ / lanes_.size(), 1) : slots_;
@@ -34,10 +34,10 @@ std::optional<std::size_t> DriveLanes::take() {
     if (chosen == nullptr || free_slots_ == 0)
         return std::nullopt;
     --free_slots_;
-    const auto item = chosen->items.front();
+    const Turn turn{chosen->items.front(), static_cast<std::size_t>(chosen - lanes_.data())};
     chosen->items.pop_front();
     ++chosen->taken;
-    return item;
+    return turn;
 }
 
 }  // namespace spillway::offload::detail

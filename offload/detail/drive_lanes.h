@@ -22,10 +22,14 @@ class DriveLanes {
 
     /// A new pass; every slot is free. `drives`: where each item lies.
     void begin(std::span<const std::size_t> drives);
-    /// The item for a free slot; none: no slot is free, or nothing is left but items of drives that
-    /// have their part.
-    [[nodiscard]] std::optional<std::size_t> take();
-    /// A slot of an item on `drive` is free again.
+    struct Turn {
+        std::size_t item = 0;
+        std::size_t drive = 0;  ///< whose part the slot is counted in
+    };
+    /// For a free slot; none: no slot is free, or nothing is left but items of drives that have
+    /// their part.
+    [[nodiscard]] std::optional<Turn> take();
+    /// A slot taken for an item of `drive`, by its turn, is free again: wherever the item lies now.
     void give_back(std::size_t drive) noexcept {
         --lanes_[drive].taken;
         ++free_slots_;

@@ -77,13 +77,13 @@ class StateVerifier {
         for (auto& slot : slots_) {
             if (!slot.is_free)
                 continue;
-            const auto run = lanes_.take();
-            if (!run)
+            const auto turn = lanes_.take();
+            if (!turn)
                 return;
-            const auto& [plane, tiles] = runs_[*run];
+            const auto& [plane, tiles] = runs_[turn->item];
             slot.is_free = false;
-            slot.run = *run;
-            slot.drive = store_.drive_of(plane, tiles.begin);
+            slot.run = turn->item;
+            slot.drive = turn->drive;
             slot.read = store_.read(plane, tiles, slot.data);
         }
     }

@@ -114,15 +114,19 @@ void UpdatePipeline::run() {
     read_ahead();
     while (const auto command = next_command()) {
         if (const auto* const commit = std::get_if<Commit>(&*command)) {
-            if (context_.committer->rewrites_planes())
+            const bool rewrites = context_.committer->rewrites_planes();
+            if (rewrites)
                 forget_read_ahead();
             context_.committer->commit(commit->note, commit->version);
+            if (rewrites)
+                begin_reading();
             read_ahead();
             continue;
         }
         if (const auto* const edit = std::get_if<Edit>(&*command)) {
             forget_read_ahead();
             (*edit)();
+            begin_reading();
             continue;
         }
         execute(std::get<Update>(*command));
@@ -156,15 +160,15 @@ std::size_t UpdatePipeline::drive_of(std::uint64_t chunk) const noexcept {
 /// Starts reads into free slots.
 void UpdatePipeline::read_ahead() {
     while (!free_slots_.empty()) {
-        const auto item = lanes_.take();
-        if (!item)
+        const auto turn = lanes_.take();
+        if (!turn)
             return;
         const auto index = free_slots_.back();
         free_slots_.pop_back();
         auto& slot = slots_[index];
-        slot.position = passing_[*item];
+        slot.position = passing_[turn->item];
         slot.chunk = visits_[slot.position].chunk;
-        slot.drive = drive_of(slot.chunk);
+        slot.drive = turn->drive;
         slot.gradient_asked = false;
         slot.kept = false;
         for (const auto plane : context_.plan.planes_of(slot.chunk)) {
@@ -177,14 +181,13 @@ void UpdatePipeline::read_ahead() {
     }
 }
 
-/// The next update reads anew.
+/// For what rewrites planes, and may put them on other drives: begin_reading() follows it.
 void UpdatePipeline::forget_read_ahead() {
     for (const auto index : read_slots_) {
         slots_[index].reads.wait();
         free_slots_.push_back(index);
     }
     read_slots_.clear();
-    begin_reading();
 }
 
 /// Spilled gradients can be read once all of them are known to be there.

@@ -15,8 +15,8 @@ namespace {
 
 std::vector<std::size_t> take_all(DriveLanes& lanes) {
     std::vector<std::size_t> taken;
-    while (const auto item = lanes.take())
-        taken.push_back(*item);
+    while (const auto turn = lanes.take())
+        taken.push_back(turn->item);
     return taken;
 }
 
@@ -59,12 +59,14 @@ TEST_CASE("drive lanes: every item once, and no slot too many, for any mix") {
         std::deque<std::size_t> in_use;
         std::map<std::size_t, std::size_t> last_of_drive;
         for (std::size_t done = 0; done < places.size(); ++done) {
-            while (const auto item = lanes.take()) {
-                ++times[*item];
-                const auto [before, is_first] = last_of_drive.try_emplace(places[*item], *item);
-                CHECK((is_first || before->second < *item));
-                before->second = *item;
-                in_use.push_back(*item);
+            while (const auto turn = lanes.take()) {
+                const auto [item, drive] = *turn;
+                CHECK(drive == places[item]);
+                ++times[item];
+                const auto [before, is_first] = last_of_drive.try_emplace(drive, item);
+                CHECK((is_first || before->second < item));
+                before->second = item;
+                in_use.push_back(item);
             }
             REQUIRE(!in_use.empty());
             REQUIRE(in_use.size() <= drives * per_drive);
