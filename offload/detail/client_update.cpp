@@ -77,7 +77,9 @@ void ClientUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& up
     for (const auto& chunk : chunks) {
         const auto span = tensors_of(chunk.chunk);
         for (auto tensor = span.first; tensor < span.last; ++tensor) {
-            if (gradients_->of(tensor).data != nullptr)
+            // An empty tensor's gradient may still come, and nobody waits for it.
+            const bool is_empty = context_.store.order().range(tensor).size() == 0;
+            if (!is_empty && gradients_->of(tensor).data != nullptr)
                 rules_.settle(tensor);
         }
     }
