@@ -2,21 +2,24 @@
 # Installs what building, testing and measuring need and what is missing, from Debian's packages.
 #
 #   scripts/setup.sh            compiler, CMake, libraries
+#   scripts/setup.sh --venv     also .venv, with nothing in it
 #   scripts/setup.sh --python   also .venv with torch, for the tests that compare against it
 #   scripts/setup.sh --cuda     also .cuda with nvcc, where the machine has none, for the kernels of the CUDA device
 #   scripts/setup.sh --peers    also fio, which the storage engine is measured against
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+with_venv=false
 with_python=false
 with_cuda=false
 with_peers=false
 for argument in "$@"; do
     case $argument in
-        --python) with_python=true ;;
+        --venv) with_venv=true ;;
+        --python) with_venv=true with_python=true ;;
         --cuda) with_cuda=true ;;
         --peers) with_peers=true ;;
-        *) echo "setup: $argument is no option; there are --python, --cuda and --peers" >&2; exit 2 ;;
+        *) echo "setup: $argument is no option; there are --venv, --python, --cuda and --peers" >&2; exit 2 ;;
     esac
 done
 
@@ -24,7 +27,7 @@ packages=(g++ cmake ninja-build pkg-config git ca-certificates
           libhwy-dev libtbb-dev libaio1 liburing-dev libhwloc-dev libxxhash-dev libfmt-dev libcli11-dev
           nlohmann-json3-dev libopenblas-dev catch2 libbenchmark-dev ccache clang-format python3
           e2fsprogs mount) # the last two make the small disks of the storage tests
-$with_python && packages+=(python3-venv python3-dev)
+$with_venv && packages+=(python3-venv python3-dev)
 $with_peers && packages+=(fio)
 has_nvcc() { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc || -x .cuda/nvidia/cu13/bin/nvcc ]]; }
 $with_cuda && { has_nvcc >/dev/null && with_cuda=false || packages+=(python3-venv); }
@@ -43,9 +46,11 @@ if ((${#missing[@]})); then
         "${missing[@]}" >/dev/null
 fi
 
-if $with_python && ! .venv/bin/python -c 'import torch, safetensors, transformers, accelerate, peft, lightning' 2>/dev/null; then
-    echo "setup: making .venv with torch (some minutes, 3 GB)"
+if $with_venv && [[ ! -x .venv/bin/python3 ]]; then
     python3 -m venv .venv
+fi
+if $with_python && ! .venv/bin/python -c 'import torch, safetensors, transformers, accelerate, peft, lightning' 2>/dev/null; then
+    echo "setup: installing torch into .venv (some minutes, 3 GB)"
     .venv/bin/pip install --quiet torch numpy safetensors transformers accelerate peft lightning
 fi
 if $with_cuda; then
