@@ -27,13 +27,15 @@ std::string library_of(const std::string& asked) {
 
 class CudaDevice final : public Device {
   public:
-    CudaDevice(std::shared_ptr<CudaCore> core, std::size_t capacity_bytes,
+    CudaDevice(std::shared_ptr<CudaCore> core, std::string identity, std::size_t capacity_bytes,
                std::size_t registration_piece_bytes)
         : core_(std::move(core)),
+          identity_(std::move(identity)),
           memory_(std::make_shared<CudaMemory>(core_, capacity_bytes)),
           registration_piece_bytes_(registration_piece_bytes) {}
 
     std::string name() const override { return core_->name(); }
+    std::string identity() const override { return identity_; }
     MemoryKind memory_kind() const noexcept override { return MemoryKind::device; }
     std::size_t capacity_bytes() const noexcept override { return memory_->capacity_bytes(); }
     std::size_t free_bytes() const noexcept override { return memory_->free_bytes(); }
@@ -63,6 +65,7 @@ class CudaDevice final : public Device {
     void deallocate(std::byte* data, std::size_t) noexcept override { memory_->deallocate(data); }
 
     const std::shared_ptr<CudaCore> core_;
+    const std::string identity_;
     const std::shared_ptr<CudaMemory> memory_;
     const std::shared_ptr<std::recursive_mutex> log_mutex_ =
         std::make_shared<std::recursive_mutex>();
@@ -149,10 +152,14 @@ std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
         if (const int count = device_count(*driver);
             options.ordinal < 0 || options.ordinal >= count)
             refuse(options.ordinal, no_such_device(static_cast<std::size_t>(count)));
+        // "cuda:0" is another GPU under another CUDA_VISIBLE_DEVICES.
+        const auto report = inspect_device(*driver, options.ordinal);
+        auto identity = fmt::format("{} at {}", report.name, report.pci_address);
         auto core = std::make_shared<CudaCore>(std::move(driver), options.ordinal);
         const auto capacity_bytes = capacity_of(options, *core);
         core->load_kernels(kernels.data());
-        return std::make_unique<CudaDevice>(std::move(core), capacity_bytes, piece);
+        return std::make_unique<CudaDevice>(std::move(core), std::move(identity), capacity_bytes,
+                                            piece);
     } catch (const DriverUnavailable& error) {
         refuse(options.ordinal, error.what());
     } catch (const DriverError& error) {

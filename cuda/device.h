@@ -154,6 +154,8 @@ class Device {
 
     [[nodiscard]] virtual std::string name()
         const = 0;  ///< as on the command line: "cpu", "sim:64MiB@8GB/s"
+    /// What it is, the same in every process: what is measured of a device is filed under it.
+    [[nodiscard]] virtual std::string identity() const { return name(); }
     [[nodiscard]] virtual MemoryKind memory_kind() const noexcept = 0;
     [[nodiscard]] virtual std::size_t capacity_bytes() const noexcept = 0;
     [[nodiscard]] virtual std::size_t free_bytes() const noexcept = 0;

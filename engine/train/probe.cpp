@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "cpu_optim/elementwise.h"
+#include "cuda/driver.h"
 #include "engine/compute/compute_pool.h"
 #include "engine/train/drive_choice.h"
 #include "engine/train/drive_probe.h"
@@ -141,7 +142,8 @@ double probe_update(ComputePool& pool, std::span<std::byte> memory, double limit
     return static_cast<double>(parameters) / median_pass_s(limit_s, pass);
 }
 
-/// Rates each way of a device with memory of its own; a link of a known rate is not measured.
+/// Rates each way of a device with memory of its own; a link of a known rate is not measured. The
+/// memory is page-locked meanwhile, as what a run copies is.
 void probe_link(cuda::Device& device, std::span<std::byte> memory, double limit_s,
                 MachineProfile& profile) {
     if (device.memory_kind() == cuda::MemoryKind::host)
@@ -152,7 +154,10 @@ void probe_link(cuda::Device& device, std::span<std::byte> memory, double limit_
         return;
     }
     const auto most = std::min({memory.size(), link_buffer_bytes, device.free_bytes() / 2});
+    const auto whole_pages = (most + nvme::HugePageArena::page_bytes - 1) /
+                             nvme::HugePageArena::page_bytes * nvme::HugePageArena::page_bytes;
     try {
+        const auto page_locked = device.register_host(memory.data(), whole_pages);
         const auto buffer = device.allocate(most);
         const auto stream = device.create_stream("probe");
         const auto rate = [&](const auto& copy) {
@@ -174,6 +179,8 @@ void probe_link(cuda::Device& device, std::span<std::byte> memory, double limit_
         profile.to_host_bytes_per_s = rate(
             [&](std::size_t bytes) { stream->copy_to_host(memory.data(), buffer.data(), bytes); });
     } catch (const cuda::OutOfDeviceMemory& error) {
+        profile.notes.push_back(fmt::format("the link was not measured: {}", error.what()));
+    } catch (const cuda::DriverError& error) {
         profile.notes.push_back(fmt::format("the link was not measured: {}", error.what()));
     }
 }
@@ -248,7 +255,7 @@ ProfileKey profile_key(const ProbeRequest& request) {
         io.push_back(drive_io_text(drive.io));
     }
     return {cpu_model_name(),     std::string(cpu_optim::isa_name(request.isa)),
-            request.threads,      request.device.name(),
+            request.threads,      request.device.identity(),
             joined(file_systems), joined(io)};
 }
 

@@ -26,7 +26,7 @@ struct ProfileKey {
     std::string cpu;          ///< as the kernel names the model
     std::string isa;          ///< of the update's kernels
     std::size_t threads = 0;  ///< of the update
-    std::string device;       ///< "cpu", "sim:64MiB@8GB/s"
+    std::string device;       ///< its identity: "cpu", "sim:64MiB@8GB/s", a GPU's name and address
     std::string file_system;  ///< of the NVMe tier's folders; "" without one
     std::string drive_io;     ///< how those were driven; "" without one
     friend bool operator==(const ProfileKey&, const ProfileKey&) = default;

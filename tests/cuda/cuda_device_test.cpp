@@ -245,6 +245,17 @@ TEST_CASE("a device that cannot be had is refused by name, with the reason") {
     CHECK(standin::counts().modules == 0);
 }
 
+TEST_CASE("a CUDA device is told from others by what it is, not by its number") {
+    standin::Settings settings;
+    settings.devices = 2;
+    standin::reset(settings);
+    auto options = standin_options(mib);
+    CHECK(make_cuda_device(options)->identity() == "Stand-in at 0000:00:00.0");
+    options.ordinal = 1;
+    CHECK(make_cuda_device(options)->identity() == "Stand-in at 0000:01:00.0");
+    CHECK(make_device("cpu", mib)->identity() == "cpu");
+}
+
 TEST_CASE("a device without a capacity takes what is free, less a margin") {
     standin::Settings settings;
     settings.device_memory_bytes = cuda_margin_bytes + 3 * mib;
