@@ -8,6 +8,12 @@
 #include <fmt/format.h>
 
 namespace spillway::cuda {
+namespace {
+
+/// Who waits for it sleeps: a thread that spins would take a processor from the optimizer.
+constexpr unsigned waited_for = driver::event_without_timing | driver::event_blocking;
+
+}  // namespace
 
 void CudaStreamLog::fail(std::uint64_t call, std::exception_ptr failure) {
     const std::scoped_lock lock(*mutex_);
@@ -45,10 +51,10 @@ CudaEventState::CudaEventState(std::shared_ptr<CudaCore> core, std::shared_ptr<C
     : core_(std::move(core)),
       log_(std::move(log)),
       call_(call),
-      event_(core_->take_event(driver::event_without_timing)) {}
+      event_(core_->take_event(waited_for)) {}
 
 CudaEventState::~CudaEventState() {
-    core_->return_event(event_, driver::event_without_timing);
+    core_->return_event(event_, waited_for);
 }
 
 bool CudaEventState::done() const {
@@ -64,11 +70,14 @@ void CudaEventState::wait() {
         throw std::logic_error(
             fmt::format("device {}: a host function waits for an event of the stream it runs on",
                         core_->name()));
-    const auto scope = core_->current();
-    core_->check(core_->driver()->event_synchronize(event_), "cuEventSynchronize",
-                 "waiting for an event");
+    wait_for_device("waiting for an event");
     if (const auto failure = this->failure())
         std::rethrow_exception(failure);
+}
+
+void CudaEventState::wait_for_device(std::string_view purpose) const {
+    const auto scope = core_->current();
+    core_->check(core_->driver()->event_synchronize(event_), "cuEventSynchronize", purpose);
 }
 
 }  // namespace spillway::cuda

@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include "cuda/cuda_core.h"
@@ -59,6 +60,8 @@ class CudaEventState final : public Event::State {
 
     [[nodiscard]] bool done() const override;
     void wait() override;
+    /// Sleeps until it has happened, whatever failed before it. `purpose`: for the message.
+    void wait_for_device(std::string_view purpose) const;
 
     [[nodiscard]] driver::EventHandle handle() const noexcept { return event_; }
     [[nodiscard]] const CudaCore* core() const noexcept { return core_.get(); }

@@ -265,6 +265,10 @@ void CudaStream::run_host_call(void* call) {
 // ---------------------------------------------------------------- order
 
 Event CudaStream::record() {
+    return Event(record_state());
+}
+
+std::shared_ptr<CudaEventState> CudaStream::record_state() {
     refuse_from_inside();
     const std::scoped_lock lock(mutex_);
     const auto scope = core_->current();
@@ -273,7 +277,7 @@ Event CudaStream::record() {
     auto state = std::make_shared<CudaEventState>(core_, log_, log_->next_call());
     core_->check(core_->driver()->event_record(state->handle(), stream_), "cuEventRecord",
                  purpose("an event"));
-    return Event(std::move(state));
+    return state;
 }
 
 void CudaStream::wait(const Event& event) {
@@ -295,22 +299,15 @@ void CudaStream::wait(const Event& event) {
 }
 
 void CudaStream::synchronize() {
-    refuse_from_inside();
-    std::uint64_t call = 0;
+    // Not cuStreamSynchronize, whose wait spins.
+    const auto end = record_state();
+    end->wait_for_device(purpose("waiting for all work"));
     {
         const std::scoped_lock lock(mutex_);
         const auto scope = core_->current();
-        end_kernel_run();
-        call = log_->next_call();
-    }
-    const auto scope = core_->current();
-    core_->check(core_->driver()->stream_synchronize(stream_), "cuStreamSynchronize",
-                 purpose("waiting for all work"));
-    {
-        const std::scoped_lock lock(mutex_);
         count_finished();
     }
-    if (const auto failure = log_->failure_before(call))
+    if (const auto failure = end->failure())
         std::rethrow_exception(failure);
 }
 

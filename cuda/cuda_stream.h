@@ -61,6 +61,7 @@ class CudaStream final : public Stream, private KernelStream {
     [[nodiscard]] std::string purpose(std::string_view call) const;
     void refuse_from_inside() const;
 
+    [[nodiscard]] std::shared_ptr<CudaEventState> record_state();
     [[nodiscard]] driver::EventHandle timestamp();
     /// Kernels in a row are timed as one: this ends such a run.
     void end_kernel_run();

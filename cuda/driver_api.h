@@ -38,6 +38,7 @@ inline constexpr Result already_registered = 712;
 inline constexpr Result not_registered = 713;
 inline constexpr Result launch_failed = 719;
 
+inline constexpr unsigned event_blocking = 1;        ///< CU_EVENT_BLOCKING_SYNC
 inline constexpr unsigned event_without_timing = 2;  ///< CU_EVENT_DISABLE_TIMING
 inline constexpr unsigned event_default = 0;
 inline constexpr unsigned stream_non_blocking = 1;  ///< CU_STREAM_NON_BLOCKING

@@ -129,6 +129,20 @@ TEST_CASE("many steps use no more events than one") {
     check_clean();
 }
 
+TEST_CASE("who waits for a stream or an event sleeps") {
+    const auto device = make_standin_device(mib);
+    const auto stream = device->create_stream("slow");
+    const auto queue_slow = [&] {
+        stream->launch("slow", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+    };
+    queue_slow();
+    stream->synchronize();
+    queue_slow();
+    stream->record().wait();
+    CHECK(standin::counts().spinning_waits == 0);
+    check_clean();
+}
+
 TEST_CASE("host memory is page-locked in pieces, and no copy crosses an edge") {
     standin::Settings settings;
     settings.pageable = standin::Settings::Pageable::violation;

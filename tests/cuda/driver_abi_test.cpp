@@ -79,6 +79,7 @@ TEST_CASE("the driver's constants are those of <cuda.h>") {
                  Constant{driver::already_registered, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED},
                  Constant{driver::not_registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED},
                  Constant{driver::launch_failed, CUDA_ERROR_LAUNCH_FAILED},
+                 Constant{driver::event_blocking, CU_EVENT_BLOCKING_SYNC},
                  Constant{driver::event_without_timing, CU_EVENT_DISABLE_TIMING},
                  Constant{driver::event_default, CU_EVENT_DEFAULT},
                  Constant{driver::stream_non_blocking, CU_STREAM_NON_BLOCKING},

@@ -127,6 +127,7 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuStreamSynchronize(driver::StreamHandle 
         if (stream == nullptr)
             return driver::invalid_handle;
         const auto knowledge = s.order.knowledge(stream->actor);
+        ++s.done.spinning_waits;
         wait_until_idle(lock, *stream);
         s.order.learn(OrderChecker::host, knowledge);
         return s.lost;
@@ -182,6 +183,8 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuLaunchHostFunc(driver::StreamHandle han
 
 SPILLWAY_STANDIN_EXPORT driver::Result cuEventCreate(driver::EventHandle* handle, unsigned flags) {
     return call("cuEventCreate", Needs::context, [&](StandinState& s, Lock&) {
+        if ((flags & ~(driver::event_blocking | driver::event_without_timing)) != 0)
+            return driver::invalid_value;
         auto* const event = new StandinEvent{flags, nullptr};
         s.events.insert(event);
         *handle = reinterpret_cast<driver::EventHandle>(event);
@@ -242,6 +245,8 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuEventSynchronize(driver::EventHandle ha
             return driver::invalid_handle;
         if (event->last != nullptr) {
             const auto recording = event->last;
+            if ((event->flags & driver::event_blocking) == 0)
+                ++s.done.spinning_waits;
             s.changed.wait(lock, [&] { return recording->happened; });
             s.order.learn(OrderChecker::host, recording->knowledge);
         }
