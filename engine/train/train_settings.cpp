@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "cuda/device_spec.h"
+#include "cuda/trainer_kernels.h"
 #include "engine/cli/backend_option.h"
 #include "engine/cli/units.h"
 #include "engine/compute/compute_pool.h"
@@ -144,6 +146,17 @@ void check_state(const TrainSettings& s, Problems& problems) {
         s.state, s.optimizer));
 }
 
+/// What a GPU's kernels cannot do, said before anything of the run is made.
+void check_gpu(const TrainSettings& s, Problems& problems) {
+    const bool on_gpu = cuda::parse_device_spec(s.device).kind == cuda::DeviceSpec::Kind::cuda;
+    if (on_gpu && s.sequence_tokens() > cuda::most_attention_tokens)
+        problems.push_back(fmt::format(
+            "--seq {}{}: attention on --device {} takes sequences of up to {} tokens; take --seq "
+            "{} or less, or --device cpu",
+            s.sequence_tokens(), s.seq == 0 ? " (the context)" : "", s.device,
+            cuda::most_attention_tokens, cuda::most_attention_tokens));
+}
+
 void check_outputs(const TrainSettings& s, Problems& problems) {
     if (!s.trace.empty() && s.trace == s.json)
         problems.push_back(fmt::format("--trace {} and --json {} are one file; name two",
@@ -199,6 +212,7 @@ std::vector<std::string> problems_of(const TrainSettings& settings, SettingsUse 
     check_optimizer(settings, problems);
     check_state(settings, problems);
     check_placement(settings, problems);
+    check_gpu(settings, problems);
     check_outputs(settings, problems);
     return problems;
 }

@@ -89,6 +89,10 @@ def check_refusals(top, environment):
     assert "cuda:1" in said and "1 devices" in said, said
     _, _, said = run([*into, *GPU, "--device-mem", "1TiB"], 2, env=environment)
     assert "1TiB" in said and "are free" in said, said
+    long = ["--model", "gpt2:1x16x2", "--context", "8192", "--batch", "1", "--steps", "1", *GPU]
+    for verb in (["train", "--data", __file__, "--out", top / "none"], ["plan"]):
+        _, _, said = run([*verb, *long], 2, env=environment)
+        assert "--seq 8192" in said and "6144" in said, said
     assert not (top / "none").exists()
 
 

@@ -69,6 +69,13 @@ TEST_CASE("train_settings: contradictions and values out of range name option an
     SECTION("too long a sequence") {
         s.seq = 2000, said = "--seq 2000";
     }
+    SECTION("a longer sequence than a GPU's attention takes") {
+        s.device = "cuda:0", s.context = 8192, s.seq = 6145;
+        said = "--seq 6145: attention on --device cuda:0 takes sequences of up to 6144 tokens";
+    }
+    SECTION("a context that a GPU's attention does not take") {
+        s.device = "cuda:0", s.context = 8192, said = "--seq 8192 (the context)";
+    }
     SECTION("parts that do not divide") {
         s.micro_batches = 3, said = "--micro-batches 3";
     }
@@ -122,6 +129,14 @@ TEST_CASE("train_settings: contradictions and values out of range name option an
         s.warmup = 9, s.schedule_steps = 8, said = "--warmup 9";
     }
     CHECK_THAT(only_problem(s), Contains(said));
+}
+
+TEST_CASE("train_settings: sequences as long as a device's attention takes are sound") {
+    auto s = sound();
+    s.context = 8192;
+    CHECK(problems_of(s).empty());
+    s.device = "cuda:0", s.seq = 6144;
+    CHECK(problems_of(s).empty());
 }
 
 TEST_CASE("train_settings: commits come by steps or by time") {
