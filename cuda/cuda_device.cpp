@@ -72,6 +72,9 @@ class CudaDevice final : public Device {
     const std::size_t registration_piece_bytes_;
 };
 
+/// Of the oldest GPUs that the kernels are compiled for.
+constexpr int least_capability_major = 8;
+
 [[noreturn]] void refuse(int ordinal, std::string_view why) {
     throw std::invalid_argument(fmt::format("device 'cuda:{}': {}", ordinal, why));
 }
@@ -96,6 +99,23 @@ std::size_t capacity_of(const CudaOptions& options, const CudaCore& core) {
                            format_byte_count(options.capacity_bytes), format_byte_count(free_bytes),
                            format_byte_count(total_bytes)));
     return options.capacity_bytes;
+}
+
+int version_of(const Driver& driver) {
+    int version = 0;
+    driver.check(driver->driver_version(&version), "cuDriverGetVersion", "the version");
+    return version;
+}
+
+/// Why a driver cannot take the kernels that this build has; empty where it can.
+std::string version_refusal(int driver_version) {
+    const int needed = kernel_image_cuda_major();
+    if (driver_version / 1000 >= needed)
+        return "";
+    return fmt::format(
+        "the driver is of CUDA {}.{}, but this build's kernels were compiled for CUDA {}: install "
+        "an NVIDIA driver of CUDA {} or later, or build with an nvcc no newer than the driver",
+        driver_version / 1000, driver_version % 1000 / 10, needed, needed);
 }
 
 int device_count(const Driver& driver) {
@@ -129,10 +149,28 @@ CudaDeviceReport inspect_device(const Driver& driver, int ordinal) {
                  "cuDeviceGetAttribute", purpose);
     driver.check(driver->device_attribute(&report.minor, driver::attribute_minor, id),
                  "cuDeviceGetAttribute", purpose);
+    if (report.major < least_capability_major)
+        report.refusal = fmt::format(
+            "{} has compute capability {}.{}; the kernels need {}.0 or later: name a GPU of Ampere "
+            "or after, or use 'cpu'",
+            report.name, report.major, report.minor, least_capability_major);
     if (driver->device_pci_address(text.data(), length, id) == driver::success) {
         report.pci_address = text.data();
         report.numa_node = numa_node_of(report.pci_address);
     }
+    return report;
+}
+
+/// What the driver says of the device, which can be used.
+CudaDeviceReport require_device(const Driver& driver, const CudaOptions& options) {
+    if (const int count = device_count(driver); options.ordinal < 0 || options.ordinal >= count)
+        refuse(options.ordinal, no_such_device(static_cast<std::size_t>(count)));
+    if (options.kernels.empty())
+        if (const auto why = version_refusal(version_of(driver)); !why.empty())
+            refuse(options.ordinal, why);
+    auto report = inspect_device(driver, options.ordinal);
+    if (!report.refusal.empty())
+        refuse(options.ordinal, report.refusal);
     return report;
 }
 
@@ -149,11 +187,8 @@ std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
         refuse(options.ordinal, kernel_image_description());
     try {
         auto driver = Driver::load(library_of(options.driver_library));
-        if (const int count = device_count(*driver);
-            options.ordinal < 0 || options.ordinal >= count)
-            refuse(options.ordinal, no_such_device(static_cast<std::size_t>(count)));
         // "cuda:0" is another GPU under another CUDA_VISIBLE_DEVICES.
-        const auto report = inspect_device(*driver, options.ordinal);
+        const auto report = require_device(*driver, options);
         auto identity = fmt::format("{} at {}", report.name, report.pci_address);
         auto core = std::make_shared<CudaCore>(std::move(driver), options.ordinal);
         const auto capacity_bytes = capacity_of(options, *core);
@@ -172,8 +207,7 @@ CudaReport inspect_cuda(const std::string& driver_library) {
     report.kernels = kernel_image_description();
     try {
         const auto driver = Driver::load(library_of(driver_library));
-        driver->check((*driver)->driver_version(&report.driver_version), "cuDriverGetVersion",
-                      "the version");
+        report.driver_version = version_of(*driver);
         const int count = device_count(*driver);
         for (int ordinal = 0; ordinal < count; ++ordinal)
             report.devices.push_back(inspect_device(*driver, ordinal));
@@ -181,6 +215,8 @@ CudaReport inspect_cuda(const std::string& driver_library) {
             report.refusal = "the driver has no devices";
         else if (kernel_image().empty())
             report.refusal = report.kernels;
+        else
+            report.refusal = version_refusal(report.driver_version);
     } catch (const std::runtime_error& error) {
         report.refusal = error.what();
     }
@@ -191,7 +227,8 @@ std::string cuda_refusal(const CudaReport& report, int ordinal) {
     if (!report.refusal.empty())
         return report.refusal;
     const bool there = ordinal >= 0 && static_cast<std::size_t>(ordinal) < report.devices.size();
-    return there ? "" : no_such_device(report.devices.size());
+    return there ? report.devices[static_cast<std::size_t>(ordinal)].refusal
+                 : no_such_device(report.devices.size());
 }
 
 }  // namespace spillway::cuda

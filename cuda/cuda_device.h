@@ -30,8 +30,9 @@ struct CudaOptions {
 };
 
 /// A GPU through its driver: MemoryKind::device. Its buffers are allocations of the driver, its
-/// streams the driver's. Throws std::invalid_argument naming the device where there is no driver,
-/// no such device, this build has no kernels, or a capacity is asked for that is not free.
+/// streams the driver's. Throws std::invalid_argument naming the device where there is no driver or
+/// one too old for the kernels, no such device or one older than Ampere, this build has no kernels,
+/// or a capacity is asked for that is not free.
 [[nodiscard]] std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);
 
 /// A GPU as its driver describes it.
@@ -41,6 +42,7 @@ struct CudaDeviceReport {
     int major = 0, minor = 0;  ///< compute capability
     std::string pci_address;   ///< "0000:65:00.0"
     int numa_node = -1;        ///< of that address; -1 where the machine does not say
+    std::string refusal;       ///< why it cannot be used; empty where it can
 };
 
 /// What `info` says of CUDA.

@@ -2,8 +2,9 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "cuda/kernel_image.h"
 
-// The build sets SPILLWAY_KERNEL_IMAGE to the path of the compiled kernels, and
-// SPILLWAY_KERNEL_ARCHITECTURES to their names; without nvcc neither.
+// The build sets SPILLWAY_KERNEL_IMAGE to the path of the compiled kernels,
+// SPILLWAY_KERNEL_ARCHITECTURES to their names and SPILLWAY_KERNEL_CUDA_MAJOR to 13 for an nvcc of
+// 13.x; without nvcc none of them.
 #ifdef SPILLWAY_KERNEL_IMAGE
 // Straight into the object file: as an array in a source it would take a compiler minutes.
 asm(R"(
@@ -42,6 +43,14 @@ std::string_view kernel_image_description() noexcept {
 #else
     return "this build has no CUDA kernels: no nvcc was found when it was configured, or "
            "SPILLWAY_CUDA was off; install the CUDA toolkit and configure again, or use 'cpu'";
+#endif
+}
+
+int kernel_image_cuda_major() noexcept {
+#ifdef SPILLWAY_KERNEL_IMAGE
+    return SPILLWAY_KERNEL_CUDA_MAJOR;
+#else
+    return 0;
 #endif
 }
 

@@ -15,4 +15,8 @@ namespace spillway::cuda {
 /// The architectures in it, or why there is none.
 [[nodiscard]] std::string_view kernel_image_description() noexcept;
 
+/// 13 where an nvcc of 13.x compiled them; 0 where there are none. Drivers of an older major
+/// version do not take them.
+[[nodiscard]] int kernel_image_cuda_major() noexcept;
+
 }  // namespace spillway::cuda

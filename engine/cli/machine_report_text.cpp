@@ -74,7 +74,8 @@ Json gpus_json(const cuda::CudaReport& report) {
                         {"memory_bytes", gpu.memory_bytes},
                         {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
                         {"pci_address", gpu.pci_address},
-                        {"numa_node", gpu.numa_node}});
+                        {"numa_node", gpu.numa_node},
+                        {"refusal", gpu.refusal.empty() ? Json(nullptr) : Json(gpu.refusal)}});
     return list;
 }
 
@@ -110,10 +111,11 @@ void add_cuda_lines(const MachineReport& report, std::vector<std::string>& lines
         const auto& gpu = cuda.devices[i];
         lines.push_back(line_of(
             "gpu", fmt::format("cuda:{} {}, {}, compute capability {}.{}, at "
-                               "{}, NUMA node {}",
+                               "{}, NUMA node {}{}",
                                i, gpu.name, human_bytes(gpu.memory_bytes), gpu.major, gpu.minor,
                                gpu.pci_address,
-                               gpu.numa_node < 0 ? "unknown" : std::to_string(gpu.numa_node))));
+                               gpu.numa_node < 0 ? "unknown" : std::to_string(gpu.numa_node),
+                               gpu.refusal.empty() ? "" : "; refused: " + gpu.refusal)));
     }
     if (cuda.driver_version > 0)
         lines.push_back(line_of("cuda driver", version_text(cuda.driver_version)));

@@ -93,6 +93,12 @@ def check_refusals(top, environment):
     for verb in (["train", "--data", __file__, "--out", top / "none"], ["plan"]):
         _, _, said = run([*verb, *long], 2, env=environment)
         assert "--seq 8192" in said and "6144" in said, said
+    old = {**environment, "SPILLWAY_STANDIN_CAPABILITY": "7"}
+    _, out, _ = run(["info", "--json", "-"], env=old)
+    refusal = json.loads(out)["gpus"][0]["refusal"]
+    assert "compute capability 7.0" in refusal, refusal
+    _, _, said = run([*into, *GPU], 2, env=old)
+    assert refusal in said, said
     assert not (top / "none").exists()
 
 

@@ -255,6 +255,17 @@ TEST_CASE("a device that cannot be had is refused by name, with the reason") {
         CHECK_THAT(refusal(options), Catch::Contains("no nvcc"));
     }
     CHECK(refusal(standin_options(mib)) == "not refused");
+    settings.capability_major = 7;
+    settings.driver_version = 1000;
+    standin::reset(settings);
+    CHECK_THAT(refusal(standin_options(mib)),
+               Catch::Contains("'cuda:0'") && Catch::Contains("compute capability 7.0"));
+    if (!kernel_image().empty()) {
+        options = standin_options(mib);
+        options.kernels = {};
+        CHECK_THAT(refusal(options),
+                   Catch::Contains("'cuda:0'") && Catch::Contains("driver is of CUDA 1.0"));
+    }
     CHECK(standin::counts().contexts == 0);
     CHECK(standin::counts().modules == 0);
 }

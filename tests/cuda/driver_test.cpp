@@ -59,7 +59,7 @@ TEST_CASE("what the machine has is reported without a context, and a reason wher
     settings.devices = 2;
     standin::reset(settings);
     const CudaReport report = inspect_cuda(SPILLWAY_CUDA_STANDIN);
-    CHECK(report.driver_version == 13000);
+    CHECK(report.driver_version == settings.driver_version);
     REQUIRE(report.devices.size() == 2);
     CHECK(report.devices[1].name == "Stand-in");
     CHECK(report.devices[1].memory_bytes == settings.device_memory_bytes);
@@ -79,6 +79,28 @@ TEST_CASE("what the machine has is reported without a context, and a reason wher
     CHECK(cuda_refusal(none, 0) == none.refusal);
     CHECK(none.devices.empty());
     CHECK(none.driver_version == 0);
+}
+
+TEST_CASE("a driver older than the kernels' compiler is refused, and a GPU older than Ampere") {
+    standin::Settings settings;
+    settings.driver_version = 1000 * kernel_image_cuda_major() - 990;
+    settings.capability_major = 7;
+    standin::reset(settings);
+    const CudaReport old = inspect_cuda(SPILLWAY_CUDA_STANDIN);
+    REQUIRE(old.devices.size() == 1);
+    CHECK_THAT(old.devices[0].refusal,
+               Catch::Contains("Stand-in has compute capability 7.0") && Catch::Contains("Ampere"));
+    if (kernel_image().empty())
+        return;
+    const auto version = std::to_string(kernel_image_cuda_major());
+    CHECK_THAT(old.refusal, Catch::Contains("compiled for CUDA " + version) &&
+                                Catch::Contains("install an NVIDIA driver of CUDA " + version));
+    CHECK(cuda_refusal(old, 0) == old.refusal);
+    settings.driver_version = 1000 * kernel_image_cuda_major();
+    standin::reset(settings);
+    const CudaReport report = inspect_cuda(SPILLWAY_CUDA_STANDIN);
+    CHECK(report.refusal.empty());
+    CHECK(cuda_refusal(report, 0) == report.devices[0].refusal);
 }
 
 TEST_CASE("the image of the kernels is nvcc's and names every kernel, or says why there is none") {

@@ -82,13 +82,15 @@ TEST_CASE("machine_report: GPUs and the libraries for them are shown with their 
                             .major = 9,
                             .minor = 0,
                             .pci_address = "0000:65:00.0",
-                            .numa_node = 1}};
+                            .numa_node = 1,
+                            .refusal = "it is too old"}};
     report.nccl.version = "2.28.9";
     report.cufile = {.version = "1.15.0", .refusal = "the kernel has no nvidia-fs"};
     const auto root = nlohmann::json::parse(machine_report_json(report));
     CHECK(root["gpus"][0]["name"] == "Big");
     CHECK(root["gpus"][0]["compute_capability"] == "9.0");
     CHECK(root["gpus"][0]["numa_node"] == 1);
+    CHECK(root["gpus"][0]["refusal"] == "it is too old");
     CHECK(root["cuda"]["driver"] == "13.2");
     CHECK(root["cuda"]["refusal"].is_null());
     CHECK(root["nccl"]["version"] == "2.28.9");
@@ -97,7 +99,7 @@ TEST_CASE("machine_report: GPUs and the libraries for them are shown with their 
     for (const auto& line : machine_report_lines(report))
         all += line + "\n";
     CHECK_THAT(all, Contains("cuda:0 Big, 8.00 GiB, compute capability 9.0, at 0000:65:00.0, NUMA "
-                             "node 1") &&
+                             "node 1; refused: it is too old") &&
                         Contains("13.2") && Contains("2.28.9") &&
                         Contains("1.15.0, but the kernel has no nvidia-fs"));
 }

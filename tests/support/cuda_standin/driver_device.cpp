@@ -96,8 +96,10 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuInit(unsigned flags) {
 }
 
 SPILLWAY_STANDIN_EXPORT driver::Result cuDriverGetVersion(int* version) {
-    *version = 13000;
-    return driver::success;
+    return call("cuDriverGetVersion", Needs::nothing, [&](StandinState& s, Lock&) {
+        *version = s.settings.driver_version;
+        return driver::success;
+    });
 }
 SPILLWAY_STANDIN_EXPORT driver::Result cuGetErrorName(driver::Result result, const char** text) {
     return describe(result, text, &Named::name);
@@ -130,10 +132,12 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuDeviceTotalMem_v2(std::size_t* bytes, d
 }
 SPILLWAY_STANDIN_EXPORT driver::Result cuDeviceGetAttribute(int* value, int attribute,
                                                             driver::DeviceId) {
-    if (attribute != driver::attribute_major && attribute != driver::attribute_minor)
-        return driver::invalid_value;
-    *value = attribute == driver::attribute_major ? 9 : 0;
-    return driver::success;
+    return call("cuDeviceGetAttribute", Needs::initialisation, [&](StandinState& s, Lock&) {
+        if (attribute != driver::attribute_major && attribute != driver::attribute_minor)
+            return driver::invalid_value;
+        *value = attribute == driver::attribute_major ? s.settings.capability_major : 0;
+        return driver::success;
+    });
 }
 SPILLWAY_STANDIN_EXPORT driver::Result cuDeviceGetPCIBusId(char* text, int length,
                                                            driver::DeviceId device) {

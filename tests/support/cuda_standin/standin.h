@@ -15,12 +15,15 @@
 /// compiled for the host (emulator.h). This is its other side, through which tests set it up and
 /// ask it what it saw; they link it, and the code under test finds the same library by its path. A
 /// whole program that is run with it writes what it saw to the file that the environment's
-/// SPILLWAY_STANDIN_REPORT names, a "name number" or "violation words" a line.
+/// SPILLWAY_STANDIN_REPORT names, a "name number" or "violation words" a line; its GPUs are of the
+/// compute capability that begins with SPILLWAY_STANDIN_CAPABILITY, where that is set.
 namespace spillway::standin {
 
 struct Settings {
     int devices = 1;
     std::size_t device_memory_bytes = std::size_t{1} << 30;
+    int driver_version = 99000;  ///< newer than any compiler of the kernels
+    int capability_major = 9;
     std::size_t page_lock_limit_bytes = ~std::size_t{0};
     double max_delay_s = 0;  ///< before each operation of a stream
     std::uint64_t seed = 0;  ///< of the delays

@@ -13,6 +13,7 @@ namespace spillway::standin {
 namespace {
 
 constexpr const char* report_variable = "SPILLWAY_STANDIN_REPORT";
+constexpr const char* capability_variable = "SPILLWAY_STANDIN_CAPABILITY";
 
 /// For a test that runs a whole program, when that ends.
 void write_report() {
@@ -33,6 +34,8 @@ StandinState& state() {
         auto* const made = new StandinState;
         if (std::getenv(report_variable) != nullptr)
             std::atexit(write_report);
+        if (const char* const major = std::getenv(capability_variable))
+            made->settings.capability_major = std::atoi(major);
         return made;
     }();
     return *the_state;
