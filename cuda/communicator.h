@@ -47,8 +47,9 @@ struct SharedMemoryRanks {
 };
 
 /// The ranks of one process whose devices compute in host memory or are simulated: each reads the
-/// others' memory. One a rank, in order. A rank that destroys its own has left: the others' calls
-/// fail that it had not made. Throws std::invalid_argument for no ranks.
+/// others' memory; a stream of a device with kernels is refused by std::invalid_argument. One a
+/// rank, in order. A rank that destroys its own has left: the others' calls fail that it had not
+/// made. Throws std::invalid_argument for no ranks.
 [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_shared_memory_communicators(
     const SharedMemoryRanks& options);
 

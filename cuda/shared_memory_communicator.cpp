@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -241,6 +242,11 @@ class SharedMemoryCommunicator final : public Communicator {
   private:
     template <typename Work>
     void queue(Stream& stream, const Call& call, Work work) {
+        if (stream.kernels() != nullptr)
+            throw std::invalid_argument(fmt::format(
+                "{} in shared memory: the stream is of a device with kernels and a memory of its "
+                "own, which the host cannot touch; take ranks on 'cpu' or 'sim' devices",
+                call.operation));
         stream.launch(call.operation,
                       [meetings = meetings_, rank = rank_, number = calls_, call,
                        work = std::move(work)] { meetings->meet(rank, number, call, work); });

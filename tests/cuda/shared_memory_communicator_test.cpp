@@ -11,6 +11,7 @@
 
 #include "cuda/communicator.h"
 #include "cuda/sim_device.h"
+#include "tests/cuda/standin_device.h"
 
 using namespace spillway::cuda;
 
@@ -198,4 +199,20 @@ TEST_CASE("ranks that do different things are told so, each of them") {
     CHECK_THROWS_WITH(ranks[0].communicator->broadcast(*ranks[0].stream, a.data(), 4, 2),
                       Catch::Contains("rank 2"));
     CHECK_THROWS_AS(make_shared_memory_communicators({.ranks = 0}), std::invalid_argument);
+}
+
+TEST_CASE("ranks do not meet in the memory of a device with kernels") {
+    const auto device = make_standin_device(std::size_t{1} << 20);
+    const auto buffer = device->allocate(4096);
+    const auto stream = device->create_stream("rank");
+    const auto ranks = make_shared_memory_communicators({.ranks = 1});
+    auto& rank = *ranks[0];
+    CHECK_THROWS_WITH(rank.all_reduce(*stream, buffer.as<float>(), 8),
+                      Catch::Contains("all_reduce") && Catch::Contains("'sim'"));
+    CHECK_THROWS_AS(rank.all_gather(*stream, buffer.data(), buffer.data(), 8),
+                    std::invalid_argument);
+    CHECK_THROWS_AS(rank.reduce_scatter(*stream, buffer.as<float>(), buffer.as<float>(), 8),
+                    std::invalid_argument);
+    CHECK_THROWS_AS(rank.broadcast(*stream, buffer.data(), 8, 0), std::invalid_argument);
+    CHECK_NOTHROW(stream->synchronize());
 }
