@@ -48,7 +48,7 @@ class CudaDevice final : public Device {
     }
 
     std::unique_ptr<Stream> create_stream(std::string_view name) override {
-        return std::make_unique<CudaStream>(name, core_, memory_, log_mutex_);
+        return std::make_unique<CudaStream>(name, core_, memory_);
     }
 
     DeviceStatistics statistics() const override {
@@ -67,8 +67,6 @@ class CudaDevice final : public Device {
     const std::shared_ptr<CudaCore> core_;
     const std::string identity_;
     const std::shared_ptr<CudaMemory> memory_;
-    const std::shared_ptr<std::recursive_mutex> log_mutex_ =
-        std::make_shared<std::recursive_mutex>();
     const std::size_t registration_piece_bytes_;
 };
 

@@ -16,33 +16,44 @@ constexpr unsigned waited_for = driver::event_without_timing | driver::event_blo
 }  // namespace
 
 void CudaStreamLog::fail(std::uint64_t call, std::exception_ptr failure) {
-    const std::scoped_lock lock(*mutex_);
+    const std::scoped_lock lock(mutex_);
+    fail_locked(call, std::move(failure));
+}
+
+void CudaStreamLog::fail_locked(std::uint64_t call, std::exception_ptr failure) {
     if (failed_call_ != 0 && failed_call_ <= call)
         return;
     failed_call_ = call;
     failure_ = std::move(failure);
 }
 
-void CudaStreamLog::depend(std::uint64_t call, std::shared_ptr<CudaEventState> event) {
-    const std::scoped_lock lock(*mutex_);
-    dependences_.push_back({call, std::move(event)});
+void CudaStreamLog::depend(std::uint64_t call, std::shared_ptr<CudaStreamLog> other,
+                           std::uint64_t of_other) {
+    const std::scoped_lock lock(mutex_);
+    dependences_.push_back({call, std::move(other), of_other});
 }
 
 std::exception_ptr CudaStreamLog::failure_before(std::uint64_t call) {
-    const std::scoped_lock lock(*mutex_);
-    // Each is looked at once, in order, so that streams which waited for each other many times cost
-    // no more than that.
+    std::unique_lock lock(mutex_);
+    // In order, and each goes once it was looked at, so that streams which waited for each other
+    // many times cost no more than that.
     while (!dependences_.empty() && dependences_.front().call < call) {
-        const Dependence dependence = std::move(dependences_.front());
-        dependences_.pop_front();
-        if (auto failure = dependence.event->failure())
-            fail(dependence.call, std::move(failure));
+        const Dependence first = dependences_.front();
+        // Streams look at each other. One of them may look at this one meanwhile, and does not get
+        // past `first` without its answer.
+        lock.unlock();
+        auto failure = first.other->failure_before(first.of_other);
+        lock.lock();
+        if (failure)
+            fail_locked(first.call, std::move(failure));
+        if (!dependences_.empty() && dependences_.front().call == first.call)
+            dependences_.pop_front();
     }
     return failed_call_ != 0 && failed_call_ < call ? failure_ : nullptr;
 }
 
 bool CudaStreamLog::failed() const {
-    const std::scoped_lock lock(*mutex_);
+    const std::scoped_lock lock(mutex_);
     return failed_call_ != 0;
 }
 

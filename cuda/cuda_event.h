@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <thread>
 
@@ -15,21 +16,17 @@
 
 namespace spillway::cuda {
 
-class CudaEventState;
-
 /// What went wrong on a stream, by the number of the call. A device cannot drop work that has been
 /// queued, so that failures of host functions are kept here and handed to whoever waits for what
-/// came behind them. Thread-safe.
+/// came behind them. Thread-safe; no log is locked while another is looked at.
 class CudaStreamLog {
   public:
-    explicit CudaStreamLog(std::shared_ptr<std::recursive_mutex> mutex)
-        : mutex_(std::move(mutex)) {}
-
     /// The number of the next call, counting from 1.
     [[nodiscard]] std::uint64_t next_call() noexcept { return calls_.fetch_add(1) + 1; }
     void fail(std::uint64_t call, std::exception_ptr failure);
-    /// The calls behind this one come after `event`.
-    void depend(std::uint64_t call, std::shared_ptr<CudaEventState> event);
+    /// The calls behind this one come after call `of_other` of `other`, which may belong to another
+    /// device.
+    void depend(std::uint64_t call, std::shared_ptr<CudaStreamLog> other, std::uint64_t of_other);
     /// What failed before `call`, also on the streams that it came after; null if nothing. All work
     /// before it must have happened.
     [[nodiscard]] std::exception_ptr failure_before(std::uint64_t call);
@@ -41,11 +38,13 @@ class CudaStreamLog {
   private:
     struct Dependence {
         std::uint64_t call;
-        std::shared_ptr<CudaEventState> event;
+        std::shared_ptr<CudaStreamLog> other;
+        std::uint64_t of_other;
     };
-    /// One for all streams of a device: they look at each other.
-    const std::shared_ptr<std::recursive_mutex> mutex_;
+    void fail_locked(std::uint64_t call, std::exception_ptr failure);
+
     std::atomic<std::uint64_t> calls_ = 0;
+    mutable std::mutex mutex_;            ///< guards what follows
     std::deque<Dependence> dependences_;  ///< by call, those not looked at yet
     std::uint64_t failed_call_ = 0;       ///< the lowest that failed; 0 for none
     std::exception_ptr failure_;
@@ -64,7 +63,8 @@ class CudaEventState final : public Event::State {
     void wait_for_device(std::string_view purpose) const;
 
     [[nodiscard]] driver::EventHandle handle() const noexcept { return event_; }
-    [[nodiscard]] const CudaCore* core() const noexcept { return core_.get(); }
+    [[nodiscard]] const std::shared_ptr<CudaStreamLog>& log() const noexcept { return log_; }
+    [[nodiscard]] std::uint64_t call() const noexcept { return call_; }
     /// Of the work before it, once it has happened.
     [[nodiscard]] std::exception_ptr failure() const { return log_->failure_before(call_); }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -52,12 +53,8 @@ struct CudaStream::HostCall {
 };
 
 CudaStream::CudaStream(std::string_view name, std::shared_ptr<CudaCore> core,
-                       std::shared_ptr<CudaMemory> memory,
-                       std::shared_ptr<std::recursive_mutex> log_mutex)
-    : name_(name),
-      core_(std::move(core)),
-      memory_(std::move(memory)),
-      log_(std::make_shared<CudaStreamLog>(std::move(log_mutex))) {
+                       std::shared_ptr<CudaMemory> memory)
+    : name_(name), core_(std::move(core)), memory_(std::move(memory)) {
     const auto scope = core_->current();
     core_->check(core_->driver()->stream_create(&stream_, driver::stream_non_blocking),
                  "cuStreamCreate", purpose("creation"));
@@ -75,6 +72,8 @@ CudaStream::~CudaStream() {
     } catch (const DriverError&) {
         // A lost context executes nothing any more, and its loss is thrown to whoever waits.
     }
+    // Logs of streams that waited for each other own each other until they have been looked at.
+    static_cast<void>(log_->failure_before(std::numeric_limits<std::uint64_t>::max()));
     for (const Timed& timed : timed_) {
         core_->return_event(timed.begin, driver::event_default);
         core_->return_event(timed.end, driver::event_default);
@@ -284,8 +283,8 @@ void CudaStream::wait(const Event& event) {
     if (event.state() == nullptr)
         return;
     auto state = std::dynamic_pointer_cast<CudaEventState>(event.state());
-    if (state == nullptr || state->core() != core_.get()) {
-        // Another device's: only the host can wait for it, and does so in the stream's order.
+    if (state == nullptr) {
+        // No GPU's: only the host can wait for it, and does so in the stream's order.
         launch("wait", [event] { event.wait(); });
         return;
     }
@@ -295,7 +294,7 @@ void CudaStream::wait(const Event& event) {
     end_kernel_run();
     core_->check(core_->driver()->stream_wait(stream_, state->handle(), 0), "cuStreamWaitEvent",
                  purpose("waiting for an event"));
-    log_->depend(log_->next_call(), std::move(state));
+    log_->depend(log_->next_call(), state->log(), state->call());
 }
 
 void CudaStream::synchronize() {

@@ -22,7 +22,7 @@ namespace spillway::cuda {
 class CudaStream final : public Stream, private KernelStream {
   public:
     CudaStream(std::string_view name, std::shared_ptr<CudaCore> core,
-               std::shared_ptr<CudaMemory> memory, std::shared_ptr<std::recursive_mutex> log_mutex);
+               std::shared_ptr<CudaMemory> memory);
     ~CudaStream() override;
     CudaStream(const CudaStream&) = delete;
     CudaStream& operator=(const CudaStream&) = delete;
@@ -71,7 +71,7 @@ class CudaStream final : public Stream, private KernelStream {
     const std::string name_;
     const std::shared_ptr<CudaCore> core_;
     const std::shared_ptr<CudaMemory> memory_;
-    const std::shared_ptr<CudaStreamLog> log_;
+    const std::shared_ptr<CudaStreamLog> log_ = std::make_shared<CudaStreamLog>();
     driver::StreamHandle stream_ = nullptr;
 
     std::mutex mutex_;  ///< held while work is queued; guards what follows

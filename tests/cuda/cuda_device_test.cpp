@@ -98,6 +98,9 @@ TEST_CASE("nothing of a CUDA device is left behind, round after round") {
         add_gradient(*second->kernels(), buffer.as<float>(), buffer.as<float>() + 1024, 1024);
         second->launch("nothing", [] {});
         second->record().wait();
+        // Nobody looks at what came of these.
+        first->wait(second->record());
+        second->wait(first->record());
     }
     const auto counts = standin::counts();
     CHECK(counts.allocations == 0);
@@ -301,7 +304,38 @@ TEST_CASE("the kernels that this build has are loaded where none are given") {
     CHECK_NOTHROW(stream->synchronize());
 }
 
-TEST_CASE("another device's event is waited for in the stream's order") {
+TEST_CASE("two GPUs wait for each other's events, and failures cross with them") {
+    standin::Settings settings;
+    settings.devices = 2;
+    settings.max_delay_s = 50e-6;
+    standin::reset(settings);
+    auto options = standin_options(mib);
+    const auto first_device = make_cuda_device(options);
+    options.ordinal = 1;
+    const auto second_device = make_cuda_device(options);
+    const auto first = first_device->create_stream("first");
+    const auto second = second_device->create_stream("second");
+    const DeviceBuffer up = first_device->allocate(page_bytes);
+    const DeviceBuffer down = second_device->allocate(page_bytes);
+    // There and back again through one piece of host memory: the look-alike sees every conflict.
+    std::vector<std::byte> host(page_bytes);
+    for (int round = 0; round < 20; ++round) {
+        first->copy_to_host(host.data(), up.data(), page_bytes);
+        second->wait(first->record());
+        second->copy_to_device(down.data(), host.data(), page_bytes);
+        first->wait(second->record());
+    }
+    // Both look at the other at once.
+    std::thread looks([&] { second->synchronize(); });
+    first->synchronize();
+    looks.join();
+    first->launch("bad", [] { throw std::domain_error("it failed"); });
+    second->wait(first->record());
+    CHECK_THROWS_WITH(second->synchronize(), "it failed");
+    check_clean();
+}
+
+TEST_CASE("a simulated device's event is waited for in the stream's order") {
     const auto device = make_standin_device(mib);
     const auto sim = make_device("sim:1MiB", 0);
     const auto there = sim->create_stream("there");
