@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "cpu_optim/isa.h"
-#include "cuda/device.h"
 #include "cuda/device_spec.h"
 #include "engine/cli/usage_error.h"
 #include "engine/compute/compute_pool.h"
@@ -28,21 +27,16 @@ std::size_t simulated_bytes(const TrainSettings& settings) {
 }
 
 /// What the device has for a run; `host_bytes` where it computes in host memory.
-std::size_t device_budget(const TrainSettings& settings, std::size_t host_bytes) {
+std::size_t device_budget(const TrainSettings& settings, const cuda::Device* gpu,
+                          std::size_t host_bytes) {
+    if (gpu != nullptr)
+        return gpu->capacity_bytes();
     const auto spec = cuda::parse_device_spec(settings.device);
-    if (spec.kind == cuda::DeviceSpec::Kind::cpu)
-        return host_bytes;
-    if (spec.kind == cuda::DeviceSpec::Kind::sim)
-        return spec.capacity_bytes;
-    try {
-        return cuda::make_device(settings.device, settings.device_mem)->capacity_bytes();
-    } catch (const std::invalid_argument& refused) {
-        throw UsageError(std::string("--device: ") + refused.what());
-    }
+    return spec.kind == cuda::DeviceSpec::Kind::sim ? spec.capacity_bytes : host_bytes;
 }
 
-MemoryBudgets make_budgets(const TrainSettings& settings, const AvailableMemory& available,
-                           Console& console) {
+MemoryBudgets make_budgets(const TrainSettings& settings, const cuda::Device* gpu,
+                           const AvailableMemory& available, Console& console) {
     const auto simulated = simulated_bytes(settings);
     const bool on_host =
         cuda::parse_device_spec(settings.device).kind == cuda::DeviceSpec::Kind::cpu;
@@ -63,7 +57,7 @@ MemoryBudgets make_budgets(const TrainSettings& settings, const AvailableMemory&
                                  human_bytes(budgets.host_bytes), human_bytes(available.bytes),
                                  available.limited_by, human_bytes(margin)));
     }
-    budgets.device_bytes = device_budget(settings, budgets.host_bytes);
+    budgets.device_bytes = device_budget(settings, gpu, budgets.host_bytes);
     if (settings.device_mem > 0)
         budgets.device_bytes = std::min<std::size_t>(budgets.device_bytes, settings.device_mem);
     return budgets;
@@ -109,9 +103,20 @@ void resolve_choices(TrainSettings& settings) {
     settings.isa = cpu_optim::isa_name(cpu_optim::parse_isa(settings.isa));
 }
 
-PlannedRun fit_run(TrainSettings settings, const AvailableMemory& available, Console& console) {
+std::unique_ptr<cuda::Device> open_gpu(const TrainSettings& settings) {
+    if (cuda::parse_device_spec(settings.device).kind != cuda::DeviceSpec::Kind::cuda)
+        return nullptr;
+    try {
+        return cuda::make_device(settings.device, settings.device_mem);
+    } catch (const std::invalid_argument& refused) {
+        throw UsageError(std::string("--device: ") + refused.what());
+    }
+}
+
+PlannedRun fit_run(TrainSettings settings, const cuda::Device* gpu,
+                   const AvailableMemory& available, Console& console) {
     auto layout = make_layout(settings);
-    const auto budgets = make_budgets(settings, available, console);
+    const auto budgets = make_budgets(settings, gpu, available, console);
     auto plan = plan_training(layout, settings, settings.threads, budgets, nvme_tier(settings));
     require_memory(plan, budgets, settings, available);
     return {std::move(settings), std::move(layout), budgets, std::move(plan)};

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "cuda/device.h"
 #include "engine/cli/console.h"
 #include "engine/train/machine_memory.h"
 #include "engine/train/memory_plan.h"
@@ -28,10 +30,16 @@ struct PlannedRun {
 /// Fills in what was left to be chosen and does not depend on memory. Throws UsageError.
 void resolve_choices(TrainSettings& settings);
 
-/// Of resolved settings. Budgets not given become what `available` has free minus a margin, which
-/// the console is told. Throws offload::PlanRefused naming what is short.
-[[nodiscard]] PlannedRun fit_run(TrainSettings settings, const AvailableMemory& available,
-                                 Console& console);
+/// The GPU that the settings name, null where they name none. A run has one from its planning to
+/// its end: the driver's context takes host memory, which is to be gone before that is looked at.
+/// Throws UsageError.
+[[nodiscard]] std::unique_ptr<cuda::Device> open_gpu(const TrainSettings& settings);
+
+/// Of resolved settings and what open_gpu() made of them. Budgets not given become what `available`
+/// has free minus a margin, which the console is told. Throws offload::PlanRefused naming what is
+/// short.
+[[nodiscard]] PlannedRun fit_run(TrainSettings settings, const cuda::Device* gpu,
+                                 const AvailableMemory& available, Console& console);
 
 /// Where the extents of a run lie: an existing folder, the present one if no folder is named.
 [[nodiscard]] std::filesystem::path drive_folder(const TrainSettings& settings);

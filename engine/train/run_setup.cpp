@@ -261,7 +261,8 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
     }
     require_trace_room(settings);
     auto replay = open_replay(settings);
-    auto run = fit_run(std::move(settings), available_memory(), console);
+    auto gpu = open_gpu(settings);
+    auto run = fit_run(std::move(settings), gpu.get(), available_memory(), console);
     if (!folder || place == StatePlace::moves)
         require_disk(run.plan, run.settings);
     for (const auto& line : train_plan_lines(run.plan, run.budgets))
@@ -273,7 +274,7 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
                    .bound = {},
                    .folder = {},
                    .moved = {}};
-    setup.machine = make_run_machine(setup.run.settings, setup.run.budgets);
+    setup.machine = make_run_machine(setup.run.settings, setup.run.budgets, std::move(gpu));
     setup.overhead_bytes = resident_memory().now_bytes;
     if (setup.run.settings.probe == "on")
         setup.bound = find_bound(setup, console);

@@ -3,6 +3,7 @@
 #include "engine/train/step_costs.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cpu_optim/isa.h"
 #include "engine/train/calibration.h"
@@ -45,9 +46,11 @@ double share_of_adamw(double rest_bytes, std::size_t passes) {
 
 }  // namespace
 
-RunMachine make_run_machine(const TrainSettings& settings, const MemoryBudgets& budgets) {
+RunMachine make_run_machine(const TrainSettings& settings, const MemoryBudgets& budgets,
+                            std::unique_ptr<cuda::Device> gpu) {
     RunMachine machine;
-    machine.device = cuda::make_device(settings.device, budgets.device_bytes);
+    machine.device =
+        gpu != nullptr ? std::move(gpu) : cuda::make_device(settings.device, budgets.device_bytes);
     machine.compute = machine.device->create_stream("compute");
     machine.pool =
         std::make_unique<ComputePool>(settings.threads, cpu_optim::parse_isa(settings.isa));

@@ -20,9 +20,11 @@ struct RunMachine {
     std::unique_ptr<cuda::Stream> compute;
     std::unique_ptr<ComputePool> pool;
 };
-/// Warmed up, so that what libraries allocate once is there.
+/// Of a run with the GPU that it was fitted to, null for none. Warmed up, so that what libraries
+/// allocate once is there.
 [[nodiscard]] RunMachine make_run_machine(const TrainSettings& settings,
-                                          const MemoryBudgets& budgets);
+                                          const MemoryBudgets& budgets,
+                                          std::unique_ptr<cuda::Device> gpu);
 
 /// What a run's forward and backward passes keep busy.
 enum class PassesBy { cpu, gpu };

@@ -3,6 +3,7 @@
 #include "engine/cli/verbs/plan.h"
 
 #include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "engine/cli/option_set.h"
@@ -16,16 +17,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-PlannedRun plan_from(TrainSettings settings, const AvailableMemory& available, Console& console) {
+void require_sound(TrainSettings& settings) {
     auto problems = problems_here(settings, SettingsUse::plan);
     if (!problems.empty())
         throw UsageError(std::move(problems));
     resolve_choices(settings);
-    return fit_run(std::move(settings), available, console);
 }
 
-void predict(PlanReport& report, double tbw_bytes, Console& console) {
-    const auto machine = make_run_machine(report.run.settings, report.run.budgets);
+void predict(PlanReport& report, std::unique_ptr<cuda::Device> gpu, double tbw_bytes,
+             Console& console) {
+    const auto machine = make_run_machine(report.run.settings, report.run.budgets, std::move(gpu));
     report.overhead_bytes = resident_memory().now_bytes;
     const auto speed = measure_speed(report.run, machine, console);
     report.costs = step_costs(speed, report.run);
@@ -51,15 +52,18 @@ int run_plan(std::span<const std::string> arguments, Console& console) {
         console.result(options.help());
         return as_int(ExitCode::done);
     }
+    require_sound(settings);
+    auto gpu = open_gpu(settings);
     const auto available = available_memory();
-    PlanReport report{.run = plan_from(settings, available, console), .available = available};
+    PlanReport report{.run = fit_run(settings, gpu.get(), available, console),
+                      .available = available};
     require_disk(report.run.plan, report.run.settings);
     const auto folder = drive_folder(report.run.settings);
     report.drive_folder = folder.string();
     report.drive_available_bytes = fs::space(folder).available;
     report.device = report.run.settings.device;
     if (report.run.settings.probe == "on")
-        predict(report, static_cast<double>(tbw_bytes), console);
+        predict(report, std::move(gpu), static_cast<double>(tbw_bytes), console);
     for (const auto& line : plan_report_lines(report))
         console.line(line);
     if (!report.run.settings.json.empty())

@@ -151,7 +151,8 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuDevicePrimaryCtxRetain(driver::ContextH
     return call("cuDevicePrimaryCtxRetain", Needs::initialisation, [&](StandinState& s, Lock&) {
         if (!exists(s, device))
             return invalid_device;
-        ++s.contexts[device];
+        if (++s.contexts[device] == 1)
+            ++s.done.contexts_made;
         *context = handle_of(device);
         return driver::success;
     });

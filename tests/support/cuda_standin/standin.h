@@ -54,6 +54,7 @@ struct Counts {
     std::size_t streams = 0, events = 0, contexts = 0, modules = 0;
     std::size_t registrations = 0, page_locked_bytes = 0;
     std::size_t copies = 0, pageable_copies = 0, kernels = 0;
+    std::size_t contexts_made = 0;
     std::size_t spinning_waits = 0;  ///< a processor's time was taken by a wait
 };
 [[nodiscard]] Counts counts();

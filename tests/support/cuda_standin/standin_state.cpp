@@ -20,8 +20,10 @@ void write_report() {
     const auto seen = counts();
     std::ofstream file(std::getenv(report_variable));
     file << fmt::format(
-        "kernels {}\ncopies {}\npageable_copies {}\nallocations {}\nregistrations {}\n",
-        seen.kernels, seen.copies, seen.pageable_copies, seen.allocations, seen.registrations);
+        "kernels {}\ncopies {}\npageable_copies {}\nallocations {}\nregistrations {}\n"
+        "contexts_made {}\n",
+        seen.kernels, seen.copies, seen.pageable_copies, seen.allocations, seen.registrations,
+        seen.contexts_made);
     for (const auto& violation : violations())
         file << "violation " << violation << '\n';
 }

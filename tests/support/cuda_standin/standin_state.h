@@ -69,7 +69,7 @@ struct StandinState {
     std::set<StandinEvent*> events;
     std::set<void*> modules;
     OrderChecker::Actor actors = 0;
-    Counts done;  ///< copies, kernels and waits so far
+    Counts done;  ///< copies, kernels, contexts made and waits so far
     std::map<int, std::size_t> contexts;
     std::set<std::thread::id> in_host_function;
 
