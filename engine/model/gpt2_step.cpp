@@ -4,9 +4,9 @@
 
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,6 +15,7 @@
 #include "engine/model/gpt2_block.h"
 #include "engine/model/gpt2_head.h"
 #include "engine/model/gpt2_tensors.h"
+#include "engine/model/pass_host_memory.h"
 #include "offload/stream_span.h"
 
 namespace spillway::engine {
@@ -44,10 +45,9 @@ class Gpt2Step::Impl {
           offsets_(config_),
           buffer_(device.allocate(device_bytes(config, shape, pool.threads()))),
           memory_(config_, shape, pool.threads(), buffer_.data()),
+          host_(device, shape.sequences * (shape.sequence_tokens + std::size_t{1})),
           all_rows_{shape.sequences, shape.sequence_tokens},
-          micro_rows_{shape.sequences / shape.micro_batches, shape.sequence_tokens} {
-        host_tokens_.reserve(shape.sequences * (shape.sequence_tokens + std::size_t{1}));
-    }
+          micro_rows_{shape.sequences / shape.micro_batches, shape.sequence_tokens} {}
     ~Impl() { drain(); }
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
@@ -142,10 +142,9 @@ class Gpt2Step::Impl {
     }
 
     void copy_tokens(std::span<const std::int32_t> tokens) {
-        host_tokens_.assign(tokens.begin(), tokens.end());
-        stream_.copy_to_device(reinterpret_cast<std::byte*>(memory_.tokens()),
-                               reinterpret_cast<const std::byte*>(host_tokens_.data()),
-                               host_tokens_.size() * sizeof(std::int32_t));
+        std::memcpy(host_.tokens(), tokens.data(), tokens.size_bytes());
+        stream_.copy_to_device(reinterpret_cast<std::byte*>(memory_.tokens()), host_.tokens(),
+                               tokens.size_bytes());
     }
 
     void upload(std::span<const std::int32_t> tokens, const TokenRows& rows) {
@@ -347,10 +346,12 @@ class Gpt2Step::Impl {
         compute_->enqueue("mean_loss", [this] {
             compute_->mean_loss(memory_.token_losses(), all_rows_.tokens(), memory_.loss());
         });
-        stream_.copy_to_host(reinterpret_cast<std::byte*>(&host_loss_),
-                             reinterpret_cast<const std::byte*>(memory_.loss()), sizeof(double));
+        stream_.copy_to_host(host_.loss(), reinterpret_cast<const std::byte*>(memory_.loss()),
+                             sizeof(double));
         stream_.synchronize();
-        return host_loss_;
+        double loss = 0;
+        std::memcpy(&loss, host_.loss(), sizeof(loss));
+        return loss;
     }
 
     const Gpt2Config config_;
@@ -361,10 +362,9 @@ class Gpt2Step::Impl {
     Gpt2Offsets offsets_;
     cuda::DeviceBuffer buffer_;
     Gpt2Activations memory_;  ///< cut from buffer_
+    PassHostMemory host_;
     TokenRows all_rows_;
     TokenRows micro_rows_;
-    std::vector<std::int32_t> host_tokens_;  ///< of the pass in flight
-    double host_loss_ = 0;
     std::array<Clock::time_point, 3> marks_{};  ///< written by kernels
 };
 

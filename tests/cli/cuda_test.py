@@ -45,6 +45,7 @@ def train_on_gpu(folder, environment, report, arguments):
     result = train(fresh(folder), *RUN, *GPU, *arguments, env=environment)
     counts = seen(report)
     assert counts["kernels"] > 0 and counts["allocations"] == 0 and counts["registrations"] == 0, counts
+    assert counts["pageable_copies"] == 0, counts
     assert counts["contexts_made"] == 1, counts  # made before host memory was looked at, and kept
     assert result["device"] == "cuda:0" and result["updates"] == 2, result
     assert result["bytes"]["h2d"] > 0 and result["bytes"]["d2h"] > 0, result
