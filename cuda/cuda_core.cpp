@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "cuda/kernel_names.h"
+
 namespace spillway::cuda {
 
 CurrentContext::CurrentContext(const Driver& driver, driver::ContextHandle context)
@@ -77,23 +79,24 @@ void CudaCore::load_kernels(const void* image) {
     check(result, "cuModuleLoadDataEx",
           log.front() == '\0' ? std::string("loading the kernels")
                               : fmt::format("loading the kernels ({})", log.data()));
+    find_kernels();
 }
 
-driver::FunctionHandle CudaCore::kernel(const char* name) {
-    const std::scoped_lock lock(mutex_);
-    if (const auto found = kernels_.find(name); found != kernels_.end())
-        return found->second;
-    if (module_ == nullptr)
+void CudaCore::find_kernels() {
+    for (const char* const name : kernel_names()) {
+        driver::FunctionHandle function = nullptr;
+        check((*driver_)->module_function(&function, module_, name), "cuModuleGetFunction",
+              fmt::format("kernel '{}'", name));
+        kernels_.emplace(name, function);
+    }
+}
+
+driver::FunctionHandle CudaCore::kernel(const char* name) const {
+    const auto found = kernels_.find(name);
+    if (found == kernels_.end())
         throw std::logic_error(
-            fmt::format("device {}: kernel '{}' was asked for, but the device was made without "
-                        "kernels",
-                        name_, name));
-    driver::FunctionHandle function = nullptr;
-    const auto scope = current();
-    driver_->check((*driver_)->module_function(&function, module_, name), "cuModuleGetFunction",
-                   fmt::format("device {}: kernel '{}'", name_, name));
-    kernels_.emplace(name, function);
-    return function;
+            fmt::format("device {}: kernel '{}' was asked for, which was not loaded", name_, name));
+    return found->second;
 }
 
 // ---------------------------------------------------------------- events

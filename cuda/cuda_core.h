@@ -46,10 +46,11 @@ class CudaCore {
     /// calls after it fail with the same number, and their messages tell where it showed first.
     void check(driver::Result result, std::string_view call, std::string_view purpose) const;
 
-    /// Loads the kernels, once; `image` is what the compiler made of them.
+    /// Loads all kernels, once and before anything else uses the device; `image` is what the
+    /// compiler made of them. A driver that loads lazily does so here, not in the first step.
     void load_kernels(const void* image);
-    /// Throws std::logic_error where no kernels were loaded, DriverError where they have no such.
-    [[nodiscard]] driver::FunctionHandle kernel(const char* name);
+    /// No call of the driver. Throws std::logic_error where no such kernel was loaded.
+    [[nodiscard]] driver::FunctionHandle kernel(const char* name) const;
 
     /// Events are used again; `flags` tells those that take the time from plain ones.
     [[nodiscard]] driver::EventHandle take_event(unsigned flags);
@@ -65,15 +66,17 @@ class CudaCore {
     DeviceCounters counters;
 
   private:
+    void find_kernels();
+
     const std::shared_ptr<const Driver> driver_;
     const std::string name_;
     driver::DeviceId id_ = 0;
     driver::ContextHandle context_ = nullptr;
     driver::ModuleHandle module_ = nullptr;
+    std::map<std::string, driver::FunctionHandle, std::less<>> kernels_;
 
     mutable std::mutex mutex_;  ///< guards what follows
     mutable std::string lost_;  ///< the first error that lost the context
-    std::map<std::string, driver::FunctionHandle, std::less<>> kernels_;
     std::vector<driver::EventHandle> timing_events_;
     std::vector<driver::EventHandle> plain_events_;
     std::map<const std::byte*, std::size_t> registered_;  ///< beginning to bytes; none overlap

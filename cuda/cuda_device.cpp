@@ -189,8 +189,8 @@ std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
         const auto report = require_device(*driver, options);
         auto identity = fmt::format("{} at {}", report.name, report.pci_address);
         auto core = std::make_shared<CudaCore>(std::move(driver), options.ordinal);
-        const auto capacity_bytes = capacity_of(options, *core);
         core->load_kernels(kernels.data());
+        const auto capacity_bytes = capacity_of(options, *core);
         return std::make_unique<CudaDevice>(std::move(core), std::move(identity), capacity_bytes,
                                             piece);
     } catch (const DriverUnavailable& error) {

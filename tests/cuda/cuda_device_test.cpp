@@ -12,6 +12,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "cuda/driver_api.h"
 #include "cuda/host_mapping.h"
 #include "cuda/kernel_image.h"
 #include "cuda/kernel_stream.h"
@@ -252,6 +253,9 @@ TEST_CASE("a device that cannot be had is refused by name, with the reason") {
     CHECK_THAT(refusal(options), Catch::Contains("1000") && Catch::Contains("multiple of 4096"));
     standin::fail_call("cuModuleLoadDataEx", 1, 218);
     CHECK_THAT(refusal(standin_options(mib)), Catch::Contains("loading the kernels"));
+    standin::fail_call("cuModuleGetFunction", 3, driver::not_found);
+    CHECK_THAT(refusal(standin_options(mib)),
+               Catch::Contains("kernel 'spillway_") && Catch::Contains("named symbol not found"));
     if (kernel_image().empty()) {
         options = standin_options(mib);
         options.kernels = {};
@@ -271,6 +275,16 @@ TEST_CASE("a device that cannot be had is refused by name, with the reason") {
     }
     CHECK(standin::counts().contexts == 0);
     CHECK(standin::counts().modules == 0);
+}
+
+TEST_CASE("kernels are looked up when the device is made, and no more") {
+    const auto device = make_standin_device(mib);
+    const DeviceBuffer buffer = device->allocate(page_bytes);
+    const auto stream = device->create_stream("work");
+    standin::fail_call("cuModuleGetFunction", 1, driver::not_found);
+    CHECK_NOTHROW(
+        add_gradient(*stream->kernels(), buffer.as<float>(), buffer.as<float>() + 512, 8));
+    CHECK_NOTHROW(stream->synchronize());
 }
 
 TEST_CASE("a CUDA device is told from others by what it is, not by its number") {
