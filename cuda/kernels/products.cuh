@@ -7,10 +7,15 @@
 
 namespace spillway::cuda {
 
+/// Four elements past an edge: where the inner direction is dense, neighbouring threads write
+/// neighbouring rows of a slab, which without them begin in one bank of shared memory. Rows stay
+/// aligned to 16 bytes.
+constexpr unsigned slab_pitch = Product::edge + 4;
+
 /// A slab of one operand, `Product::depth` deep, laid into shared memory as [depth][edge]; 0 where
 /// the matrix has ended, which changes no sum. Neighbouring threads read neighbouring elements
 /// whichever of the two directions is dense.
-__device__ __forceinline__ void load_slab(float (*slab)[Product::edge], const float* from,
+__device__ __forceinline__ void load_slab(float (*slab)[slab_pitch], const float* from,
                                           std::size_t first, std::size_t count, std::size_t stride,
                                           std::size_t first_inner, std::size_t inner,
                                           std::size_t inner_stride) {
@@ -31,8 +36,8 @@ extern "C" __global__ void __launch_bounds__(spillway::cuda::Product::threads)
     using namespace spillway::cuda;
     constexpr unsigned each = 4;
     constexpr unsigned across = Product::edge / each;
-    __shared__ float a_slab[Product::depth][Product::edge];
-    __shared__ float b_slab[Product::depth][Product::edge];
+    __shared__ float a_slab[Product::depth][slab_pitch];
+    __shared__ float b_slab[Product::depth][slab_pitch];
     const std::size_t first_row = blockIdx.x / p.blocks_across() * Product::edge;
     const std::size_t first_column = blockIdx.x % p.blocks_across() * Product::edge;
     const std::size_t row = first_row + threadIdx.x / across * each;
