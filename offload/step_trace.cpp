@@ -89,8 +89,8 @@ std::string_view trace_cause_name(TraceCause cause) noexcept {
 
 class StepTrace::Impl {
   public:
-    Impl(std::filesystem::path file, std::function<void(const std::string&)> warn)
-        : file_(std::move(file),
+    Impl(const std::filesystem::path& file, std::function<void(const std::string&)> warn)
+        : file_(file,
                 "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
                 "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,"
                 "\"args\":{\"name\":\"spillway\"}}",
@@ -177,17 +177,17 @@ class StepTrace::Impl {
             filled_.notify_one();
         }
         thread_.join();
-        std::string rest;
         {
-            const std::lock_guard lock(mutex_);  // rows may still be used, and added
+            const std::lock_guard lock(mutex_);
             summary_ = summarise();
-            rest = tail(*summary_);
         }
         try {
             if (started_)
-                file_.publish(rest);
+                file_.publish([this](std::uint64_t events) { return tail(events); });
+            tell_early_end();
         } catch (const std::exception& error) {
             tell(error.what());
+            count_events(0);
         }
         summary_->failure = failure_;
         return *summary_;
@@ -226,10 +226,14 @@ class StepTrace::Impl {
             text_.clear();
             for (const auto& event : batch_)
                 append_event(text_, event, start_ns_);
-            file_.append(text_, batch_.size());
-            if (!file_.failure().empty() && failure_.empty())
-                tell(file_.failure() + "; it ends there, and the run goes on");
+            file_.append(text_);
+            tell_early_end();
         }
+    }
+
+    void tell_early_end() {
+        if (!file_.failure().empty() && failure_.empty())
+            tell(file_.failure() + "; it ends there, and the run goes on");
     }
 
     /// False at the end.
@@ -253,8 +257,6 @@ class StepTrace::Impl {
         TraceSummary summary;
         summary.file = file_.path();
         summary.wall_s = seconds(clock_.wall_ns());
-        summary.events = file_.events();
-        summary.dropped_events = seen_ - file_.events();
         for (std::size_t lane = 0; lane < lane_names_.size(); ++lane) {
             TraceLaneTimes times;
             times.name = lane_names_[lane];
@@ -270,8 +272,15 @@ class StepTrace::Impl {
         return summary;
     }
 
-    /// Names of rows, and what the lanes come to.
-    std::string tail(const TraceSummary& summary) const {
+    void count_events(std::uint64_t events) {
+        summary_->events = events;
+        summary_->dropped_events = seen_ - events;
+    }
+
+    /// Names of rows, and what the lanes come to, of a file with so many events.
+    std::string tail(std::uint64_t events) {
+        const std::lock_guard lock(mutex_);  // rows may still be used, and added
+        count_events(events);
         std::string text;
         for (std::size_t row = 0; row < rows_.size(); ++row) {
             const Json name{{"name", "thread_name"},
@@ -287,7 +296,7 @@ class StepTrace::Impl {
             text += ",\n" + name.dump() + ",\n" + order.dump();
         }
         auto lanes = Json::array();
-        for (const auto& lane : summary.lanes) {
+        for (const auto& lane : summary_->lanes) {
             auto idle = Json::object();
             for (std::size_t cause = 0; cause < trace_causes; ++cause)
                 idle[std::string(cause_names[cause])] = lane.idle_s[cause];
@@ -296,9 +305,9 @@ class StepTrace::Impl {
                              {"busy_s", lane.busy_s},
                              {"idle_s", std::move(idle)}});
         }
-        const Json other{{"wall_s", summary.wall_s},
-                         {"events", summary.events},
-                         {"dropped_events", summary.dropped_events},
+        const Json other{{"wall_s", summary_->wall_s},
+                         {"events", summary_->events},
+                         {"dropped_events", summary_->dropped_events},
                          {"lanes", std::move(lanes)}};
         return text + "\n],\"otherData\":" + other.dump() + "}\n";
     }
@@ -350,7 +359,7 @@ std::size_t StepTrace::memory_bytes() noexcept {
 }
 
 StepTrace::StepTrace(std::filesystem::path file, std::function<void(const std::string&)> warn)
-    : impl_(std::make_unique<Impl>(std::move(file), std::move(warn))) {}
+    : impl_(std::make_unique<Impl>(file, std::move(warn))) {}
 StepTrace::~StepTrace() {
     finish();
 }

@@ -84,7 +84,7 @@ struct TraceSummary {
     std::filesystem::path file;
     std::string failure;       ///< why the file is not there, or ends early; "" if it is whole
     double wall_s = 0;         ///< from start() to stop()
-    std::uint64_t events = 0;  ///< in the file
+    std::uint64_t events = 0;  ///< in the file; 0 if there is none
     std::uint64_t dropped_events = 0;  ///< that are not: the disk was full or too slow
     std::vector<TraceLaneTimes> lanes;
 };
@@ -95,8 +95,9 @@ struct TraceSummary {
 ///
 /// Events wait in a ring of fixed size for a thread that writes them; nobody who records one ever
 /// waits for the disk. A ring that is full drops events and counts them. A disk that fails is told
-/// to `warn`, once; the file then ends early, and the run goes on. The file gets its name when it
-/// is whole JSON, at finish() or in the destructor; until then it is PATH.spillway-partial.
+/// to `warn`, once; the file then ends early, and the run goes on. Where not even its end can be
+/// written there is none, which is told too. The file gets its name when it is whole JSON, at
+/// finish() or in the destructor; until then it is PATH.spillway-partial, locked.
 ///
 /// Thread-safe. Must outlive its rows' users.
 class StepTrace {
@@ -107,7 +108,8 @@ class StepTrace {
     [[nodiscard]] static std::size_t memory_bytes() noexcept;
 
     /// Makes the partial file. Throws std::system_error naming the path: no folder, not to be
-    /// written, not a file, no room. `warn` runs on a thread of its own and must not throw.
+    /// written, not a file, no room, another's trace under way. `warn` runs on a thread of the
+    /// trace's own, and on the caller's in finish() and the destructor; it must not throw.
     StepTrace(std::filesystem::path file, std::function<void(const std::string&)> warn);
     ~StepTrace();
     StepTrace(const StepTrace&) = delete;

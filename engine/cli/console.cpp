@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "engine/interop/atomic_file.h"
+#include "nvme/links.h"
 
 namespace spillway::engine {
 namespace {
@@ -22,7 +23,7 @@ void replace_file(const std::filesystem::path& path, const std::string& text) {
     const auto status = fs::status(path);
     const bool is_stream = fs::is_symlink(path) && path.native().starts_with("/dev/");
     if (!is_stream && (!fs::exists(status) || fs::is_regular_file(status))) {
-        write_file_atomically(behind_link(path), text);
+        write_file_atomically(nvme::behind_links(path), text);
         return;
     }
     std::ofstream file(path, std::ios::binary | std::ios::app);

@@ -37,10 +37,6 @@ void write_fully(const nvme::DirectFile& file, std::uint64_t offset_bytes,
     }
 }
 
-std::filesystem::path behind_link(const std::filesystem::path& path) {
-    return std::filesystem::is_symlink(path) ? std::filesystem::weakly_canonical(path) : path;
-}
-
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
     const auto partial = partial_path_of(path);
     std::filesystem::remove(partial);

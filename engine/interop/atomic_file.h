@@ -24,9 +24,6 @@ void publish_partial(const std::filesystem::path& path);
 void write_fully(const nvme::DirectFile& file, std::uint64_t offset_bytes,
                  std::span<const std::byte> bytes);
 
-/// What is to be replaced in place of `path`: what it links to, so that a link stays one.
-[[nodiscard]] std::filesystem::path behind_link(const std::filesystem::path& path);
-
 /// Replaces the file `path` by one that holds `text`: whoever looks sees the old one or the new
 /// one, whole, also after a power cut. Throws std::system_error naming the path.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);

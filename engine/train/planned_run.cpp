@@ -13,6 +13,7 @@
 #include "cuda/device_spec.h"
 #include "engine/cli/usage_error.h"
 #include "engine/compute/compute_pool.h"
+#include "engine/train/trace_place.h"
 #include "engine/train/train_report.h"
 #include "offload/disk_room.h"
 
@@ -86,6 +87,8 @@ std::vector<std::string> problems_here(const TrainSettings& settings, SettingsUs
         if (!fs::is_regular_file(file))
             problems.push_back(fmt::format("--data {}: is no file that can be read", file));
     }
+    const auto of_trace = trace_problems(settings);
+    problems.insert(problems.end(), of_trace.begin(), of_trace.end());
     return problems;
 }
 

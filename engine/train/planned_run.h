@@ -23,7 +23,8 @@ struct PlannedRun {
     TrainPlan plan;
 };
 
-/// problems_of(), and what the settings name that is not there on this machine.
+/// problems_of(), what the settings name that is not there on this machine, and a trace in another
+/// file's place.
 [[nodiscard]] std::vector<std::string> problems_here(const TrainSettings& settings,
                                                      SettingsUse use);
 

@@ -17,6 +17,7 @@
 #include "engine/interop/atomic_file.h"
 #include "engine/interop/input_file.h"
 #include "nvme/io_backend.h"
+#include "nvme/links.h"
 
 namespace spillway::engine {
 
@@ -163,7 +164,7 @@ void write_profiles(const fs::path& path, const StoredProfiles& stored) {
         root["storage"].push_back(json_of(each));
     const auto folder = fs::absolute(path).parent_path();
     fs::create_directories(folder);
-    write_file_atomically(behind_link(path),
+    write_file_atomically(nvme::behind_links(path),
                           root.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 

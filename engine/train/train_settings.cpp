@@ -157,12 +157,6 @@ void check_gpu(const TrainSettings& s, Problems& problems) {
             cuda::most_attention_tokens, cuda::most_attention_tokens));
 }
 
-void check_outputs(const TrainSettings& s, Problems& problems) {
-    if (!s.trace.empty() && s.trace == s.json)
-        problems.push_back(fmt::format("--trace {} and --json {} are one file; name two",
-                                       s.trace.string(), s.json));
-}
-
 void check_placement(const TrainSettings& s, Problems& problems) {
     check_most(problems, "threads", s.threads, most_threads);
     check_most(problems, "chunk-size", s.chunk_size, most_chunk_bytes);
@@ -213,7 +207,6 @@ std::vector<std::string> problems_of(const TrainSettings& settings, SettingsUse 
     check_state(settings, problems);
     check_placement(settings, problems);
     check_gpu(settings, problems);
-    check_outputs(settings, problems);
     return problems;
 }
 

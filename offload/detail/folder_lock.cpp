@@ -3,31 +3,17 @@
 #include "offload/detail/folder_lock.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "offload/detail/file_lock.h"
 
 namespace spillway::offload::detail {
 namespace {
-
-/// False if somebody else holds it.
-bool try_flock(int descriptor, int operation, const std::filesystem::path& path) {
-    while (::flock(descriptor, operation | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK)
-            return false;
-        if (errno != EINTR)
-            throw std::system_error(
-                errno, std::generic_category(),
-                fmt::format("cannot lock {} (its file system must support flock)", path.string()));
-    }
-    return true;
-}
 
 /// Empty if the text names none.
 std::string pid_in(const std::string& text) {
@@ -57,7 +43,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, LockMode mode)
     const int operation = mode == LockMode::exclusive ? LOCK_EX : LOCK_SH;
     if (!try_flock(descriptor_.get(), operation, path_))
         refuse(folder);
-    if (!is_current())
+    if (!is_open_file(descriptor_.get(), path_))
         throw FolderRefused(fmt::format(
             "{} was removed by another process while it was being opened", folder.string()));
 }
@@ -72,7 +58,8 @@ FolderLock::~FolderLock() {
 std::optional<FolderLock> FolderLock::probe(const std::filesystem::path& folder) {
     const auto path = folder / file_name;
     FolderLock lock(path, Descriptor(path, O_RDONLY | O_NONBLOCK));
-    if (!try_flock(lock.descriptor_.get(), LOCK_EX, path) || !lock.is_current())
+    if (!try_flock(lock.descriptor_.get(), LOCK_EX, path) ||
+        !is_open_file(lock.descriptor_.get(), path))
         return std::nullopt;
     return lock;
 }
@@ -83,13 +70,6 @@ std::string FolderLock::read() const {
 
 void FolderLock::write(std::string_view text) {
     write_text(descriptor_.get(), path_, text);
-}
-
-bool FolderLock::is_current() const {
-    struct stat locked = {};
-    struct stat named = {};
-    return ::fstat(descriptor_.get(), &locked) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
-           locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
 }
 
 void FolderLock::refuse(const std::filesystem::path& folder) const {

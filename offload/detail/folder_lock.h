@@ -42,8 +42,6 @@ class FolderLock {
 
   private:
     FolderLock(std::filesystem::path file, Descriptor descriptor) noexcept;
-    /// Whether `path_` still is the locked file: it may have been removed while we opened it.
-    [[nodiscard]] bool is_current() const;
     [[noreturn]] void refuse(const std::filesystem::path& folder) const;
 
     std::filesystem::path path_;

@@ -2,36 +2,40 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/trace_file.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <exception>
 #include <system_error>
-#include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
+
+#include "nvme/direct_file.h"
+#include "nvme/links.h"
+#include "offload/detail/file_lock.h"
 
 namespace spillway::offload::detail {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// Room for the tail: rows and lanes, some hundred bytes each.
-constexpr std::uint64_t closing_bytes = std::uint64_t{64} << 10;
+/// What a full disk gets back at once, for whoever else writes there and the closing piece: two
+/// lines of 90 bytes for a row, of which a drive has up to 64, are 11 KiB a drive. This is 20
+/// drives' and then some; where it does not do, publish() takes more.
+constexpr std::uint64_t closing_bytes = std::uint64_t{256} << 10;
 
 [[noreturn]] void refuse(const fs::path& path, int error, const std::string& why) {
     throw std::system_error(error, std::generic_category(),
                             fmt::format("the trace {} cannot be written: {}", path.string(), why));
 }
 
-/// What a link points at is replaced, so that a link stays one.
-fs::path behind_link(const fs::path& path) {
-    std::error_code ignored;
-    return fs::is_symlink(path, ignored) ? fs::weakly_canonical(path) : fs::absolute(path);
-}
-
 fs::path checked(const fs::path& given, std::uint64_t least_room_bytes) {
     if (given.empty())
         refuse(given, EINVAL, "it has no name");
-    const auto path = behind_link(given);
+    const auto path = nvme::behind_links(given);
     std::error_code error;
     const auto status = fs::status(path, error);
     if (fs::exists(status) && !fs::is_regular_file(status))
@@ -48,34 +52,62 @@ fs::path checked(const fs::path& given, std::uint64_t least_room_bytes) {
     return path;
 }
 
+/// Locked; empty if somebody else has it.
+Descriptor open_locked(const fs::path& partial) {
+    // One that was published or removed while it was being opened is not the one that counts.
+    for (int tries = 0; tries < 100; ++tries) {
+        Descriptor file(partial, O_RDWR | O_CREAT | O_NONBLOCK);
+        if (!try_flock(file.get(), LOCK_EX, partial))
+            break;
+        if (!is_open_file(file.get(), partial))
+            continue;
+        if (!fs::is_regular_file(partial))
+            throw std::system_error(EINVAL, std::generic_category(),
+                                    partial.string() + " is not a file");
+        return file;
+    }
+    return {};
+}
+
+bool is_of_room(const std::error_code& error) {
+    return error.value() == ENOSPC || error.value() == EDQUOT || error.value() == EFBIG;
+}
+
 }  // namespace
 
-TraceFile::TraceFile(fs::path path, std::string_view head, std::uint64_t least_room_bytes)
+TraceFile::TraceFile(const fs::path& path, std::string_view head, std::uint64_t least_room_bytes)
     : path_(checked(path, least_room_bytes)), partial_(path_.string() + ".spillway-partial") {
-    std::error_code ignored;
-    fs::remove(partial_, ignored);
     try {
-        file_.emplace(partial_, nvme::OpenMode::create_exclusive, nvme::DirectMode::buffered);
-        write(head);
+        file_ = open_locked(partial_);
+        if (file_.get() >= 0) {
+            cut();
+            write(head);
+        }
     } catch (const std::system_error& error) {
-        file_.reset();
-        fs::remove(partial_, ignored);
+        remove_partial();
         refuse(path, error.code().value(), error.what());
     }
-    before_ = between_ = end_;
+    if (file_.get() < 0)
+        refuse(path, EBUSY, "another run writes its trace there; name another file");
+    head_bytes_ = end_bytes_;
 }
 
 TraceFile::~TraceFile() {
+    remove_partial();
+}
+
+/// Once published it has that name no more, and another run may.
+void TraceFile::remove_partial() const noexcept {
     std::error_code ignored;
-    if (!published_)
+    if (file_.get() >= 0 && is_open_file(file_.get(), partial_))
         fs::remove(partial_, ignored);
 }
 
 void TraceFile::write(std::string_view text) {
-    auto at_bytes = end_.bytes;
+    auto at_bytes = end_bytes_;
     while (!text.empty()) {
         const auto put =
-            ::pwrite(file_->descriptor(), text.data(), text.size(), static_cast<off_t>(at_bytes));
+            ::pwrite(file_.get(), text.data(), text.size(), static_cast<off_t>(at_bytes));
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
@@ -85,41 +117,96 @@ void TraceFile::write(std::string_view text) {
         at_bytes += static_cast<std::uint64_t>(put);
         text.remove_prefix(static_cast<std::size_t>(put));
     }
-    end_.bytes = at_bytes;
+    end_bytes_ = at_bytes;
 }
 
-void TraceFile::append(std::string_view text, std::uint64_t events) {
+void TraceFile::read(std::uint64_t at_bytes, std::span<char> into) const {
+    while (!into.empty()) {
+        const auto got =
+            ::pread(file_.get(), into.data(), into.size(), static_cast<off_t>(at_bytes));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            throw std::system_error(got == 0 ? EIO : errno, std::generic_category(),
+                                    fmt::format("reading {} bytes at {} of {}", into.size(),
+                                                at_bytes, partial_.string()));
+        at_bytes += static_cast<std::uint64_t>(got);
+        into = into.subspan(static_cast<std::size_t>(got));
+    }
+}
+
+void TraceFile::append(std::string_view text) {
     if (!failure_.empty())
         return;
     try {
         write(text);
-        end_.events += events;
+        events_ += static_cast<std::uint64_t>(std::ranges::count(text, '\n'));
     } catch (const std::system_error& error) {
         failure_ = error.what();
-        take_back();
-        return;
-    }
-    if (end_.bytes - between_.bytes >= closing_bytes) {
-        before_ = between_;
-        between_ = end_;
+        give_room();
     }
 }
 
-/// Back to an end that leaves the room which the tail needs.
-void TraceFile::take_back() noexcept {
-    end_ = before_;
-    if (::ftruncate(file_->descriptor(), static_cast<off_t>(end_.bytes)) != 0)
-        failure_ += ", and what stands there cannot be cut";
+void TraceFile::give_room() noexcept {
+    try {
+        take_back(closing_bytes);
+    } catch (const std::exception&) {
+        return;  // publish() tries again, and says so if it cannot
+    }
 }
 
-void TraceFile::publish(std::string_view tail) {
-    write(tail);
-    if (::ftruncate(file_->descriptor(), static_cast<off_t>(end_.bytes)) != 0)
+/// Whole events, from the last one on.
+void TraceFile::take_back(std::uint64_t least_bytes) {
+    const auto most_end_bytes = end_bytes_ - std::min(least_bytes, end_bytes_ - head_bytes_);
+    std::array<char, 4096> block{};
+    for (auto seen = end_bytes_; end_bytes_ > most_end_bytes;) {
+        const auto size = std::min<std::uint64_t>(block.size(), seen - head_bytes_);
+        if (size == 0)
+            throw std::system_error(EIO, std::generic_category(),
+                                    partial_.string() + " does not hold what was written to it");
+        seen -= size;
+        read(seen, std::span(block).first(size));
+        for (auto at = size; at > 0 && end_bytes_ > most_end_bytes; --at) {
+            if (block[at - 1] != '\n')
+                continue;
+            end_bytes_ = seen + at - 2;  // before the comma
+            --events_;
+        }
+    }
+    cut();
+}
+
+void TraceFile::cut() {
+    if (::ftruncate(file_.get(), static_cast<off_t>(end_bytes_)) != 0)
         throw std::system_error(errno, std::generic_category(), "cutting " + partial_.string());
-    file_->sync_data();
+}
+
+void TraceFile::write_tail(const Tail& tail) {
+    // Others may take the room that is given back: more of it each time.
+    for (std::uint64_t back_bytes = 0;;) {
+        const auto text = tail(events_);
+        try {
+            return write(text);
+        } catch (const std::system_error& error) {
+            if (events_ == 0 || !is_of_room(error.code()))
+                throw;
+            if (failure_.empty())
+                failure_ = error.what();
+            back_bytes = std::max<std::uint64_t>(2 * back_bytes, text.size());
+            take_back(back_bytes);
+        }
+    }
+}
+
+void TraceFile::publish(const Tail& tail) {
+    write_tail(tail);
+    cut();
+    if (::fdatasync(file_.get()) != 0)
+        throw std::system_error(errno, std::generic_category(), "flushing " + partial_.string());
+    if (!is_open_file(file_.get(), partial_))
+        throw std::system_error(ENOENT, std::generic_category(),
+                                partial_.string() + " was taken away");
     fs::rename(partial_, path_);
-    published_ = true;
-    nvme::sync_folder(path_.parent_path());
 }
 
 }  // namespace spillway::offload::detail

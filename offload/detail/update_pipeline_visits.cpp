@@ -93,8 +93,8 @@ std::size_t UpdatePipeline::visit_resident(std::size_t position, const Update& u
     return position;
 }
 
-/// The slot of a chunk that is read and may be updated now. `position`: the first chunk not yet
-/// updated, if they pass in order.
+/// The slot of a chunk that is read and may be updated or measured now. `position`: the first visit
+/// not yet made, if they pass in order.
 std::size_t UpdatePipeline::take_read(std::size_t position, Passing passing) {
     for (;;) {
         const auto seen = context_.io_ended.now();

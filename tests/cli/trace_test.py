@@ -95,7 +95,7 @@ def check_placement(folder, device, host_mem, expected_lanes):
 
 
 def check_interrupted(folder):
-    """A signal ends a run with a whole trace."""
+    """A signal ends a run with a whole trace, that another run could not take the name of."""
     (folder / "drive").mkdir(parents=True)
     command = [program(), "train", "--data", CORPUS, "--out", folder / "run", "--json", folder / "r.json", *RUN,
                "--steps", "100000", "--schedule", "constant", "--nvme", folder / "drive",
@@ -106,6 +106,8 @@ def check_interrupted(folder):
         while time.monotonic() < deadline and (not log.exists() or log.read_text().count("\n") < 3):
             time.sleep(0.02)
         assert not (folder / "run" / "t.json").exists()
+        _, _, refused = run(["bench", "step", "--elements", "1", "--trace", folder / "run" / "t.json"], expect=None)
+        assert "another run writes its trace there" in refused, refused
         training.send_signal(signal.SIGTERM)
         said = training.communicate(timeout=60)[1]
     assert training.returncode == 130, (training.returncode, said)

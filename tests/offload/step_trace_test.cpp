@@ -3,7 +3,6 @@
 #include "offload/step_trace.h"
 
 #include <chrono>
-#include <csignal>
 #include <fstream>
 #include <map>
 #include <numeric>
@@ -15,14 +14,12 @@
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "cuda/device.h"
-#include "offload/detail/trace_file.h"
 #include "offload/stream_span.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/tight_limit.h"
 
 using Catch::Matchers::Contains;
 using Json = nlohmann::json;
@@ -57,25 +54,9 @@ double whole(const TraceLaneTimes& lane) {
     return std::accumulate(lane.idle_s.begin(), lane.idle_s.end(), lane.busy_s);
 }
 
-/// Caps the size of files while it lives.
-class FileSizeLimit {
-  public:
-    explicit FileSizeLimit(rlim_t bytes) : former_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-        REQUIRE(::getrlimit(RLIMIT_FSIZE, &former_) == 0);
-        const rlimit tight{bytes, former_.rlim_max};
-        REQUIRE(::setrlimit(RLIMIT_FSIZE, &tight) == 0);
-    }
-    ~FileSizeLimit() {
-        static_cast<void>(::setrlimit(RLIMIT_FSIZE, &former_));
-        std::signal(SIGXFSZ, former_handler_);
-    }
-    FileSizeLimit(const FileSizeLimit&) = delete;
-    FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
-  private:
-    void (*former_handler_)(int);
-    rlimit former_{};
-};
+fs::path partial_of(const fs::path& file) {
+    return file.string() + ".spillway-partial";
+}
 
 /// Far more than the ring holds, at a pace that the disk keeps up with.
 void record_many(TraceRow row, std::uint64_t events) {
@@ -126,7 +107,7 @@ TEST_CASE("step trace: the file tells lanes, events and what they add up to") {
         CHECK(&trace.finish() == &summary);
     }
     CHECK(warnings.texts.empty());
-    CHECK_FALSE(fs::exists(file.string() + ".spillway-partial"));
+    CHECK_FALSE(fs::exists(partial_of(file)));
     const auto json = parse(file);
     CHECK(events_of(json, "before").size() == 1);
     CHECK(events_of(json, "open").size() == 1);
@@ -209,19 +190,24 @@ TEST_CASE("step trace: a disk that fills ends the file early, is told once, and 
     const auto file = folder.path() / "t.json";
     Warnings warnings;
     StepTrace trace(file, warnings.sink());
-    const auto row = trace.add_row(trace.add_lane({"work", TraceCause::cpu, {}}));
+    const auto lane = trace.add_lane({"work", TraceCause::cpu, {}});
+    const auto row = trace.add_row(lane);
+    // Rows are told at the end of the file: some bytes, or most of what there is room for.
+    const auto more_rows = GENERATE(0, 700);
+    for (int i = 0; i < more_rows; ++i)
+        static_cast<void>(trace.add_row(lane, std::string(200, 'x')));
     trace.start();
     TraceSummary summary;
     {
-        const FileSizeLimit limit(rlim_t{400} << 10);
-        record_many(row, 8000);
+        const spillway::testing::TightLimit limit(RLIMIT_FSIZE, rlim_t{800} << 10);
+        record_many(row, 12'000);
         summary = trace.finish();
     }
     REQUIRE(warnings.texts.size() == 1);
     CHECK_THAT(warnings.texts.front(), Contains(file.string()) && Contains("the run goes on"));
     CHECK(summary.failure == warnings.texts.front());
-    CHECK(summary.events > 1000);
-    CHECK(summary.events + summary.dropped_events == 8000);
+    CHECK(summary.events > 500);
+    CHECK(summary.events + summary.dropped_events == 12'000);
     CHECK(whole(summary.lanes.at(0)) == Approx(summary.wall_s));
     const auto json = parse(file);
     CHECK(events_of(json, "work").size() == summary.events);
@@ -233,13 +219,34 @@ TEST_CASE("step trace: a disk without room for the end leaves no file and says w
     const auto file = folder.path() / "t.json";
     Warnings warnings;
     StepTrace trace(file, warnings.sink());
+    const auto row = trace.add_row(trace.add_lane({"work", TraceCause::cpu, {}}));
+    trace.start();
+    row.begin("work");
+    TraceSummary summary;
+    {
+        const spillway::testing::TightLimit limit(RLIMIT_FSIZE, rlim_t{300});  // the event fits
+        summary = trace.finish();
+    }
+    REQUIRE(warnings.texts.size() == 1);
+    CHECK(summary.failure == warnings.texts.front());
+    CHECK(summary.events == 0);
+    CHECK(summary.dropped_events == 1);
+    CHECK_FALSE(fs::exists(file));
+}
+
+TEST_CASE("step trace: of a file that has its name nothing is reported") {
+    const spillway::testing::TemporaryFolder folder;
+    const auto file = folder.path() / "t.json";
+    Warnings warnings;
+    StepTrace trace(file, warnings.sink());
     trace.start();
     {
-        const FileSizeLimit limit(rlim_t{150});
-        CHECK_FALSE(trace.finish().failure.empty());
+        // So that no folder can be opened to flush it.
+        const spillway::testing::TightLimit limit(RLIMIT_NOFILE, 0);
+        CHECK(trace.finish().failure.empty());
     }
-    CHECK(warnings.texts.size() == 1);
-    CHECK_FALSE(fs::exists(file));
+    CHECK(warnings.texts.empty());
+    CHECK(parse(file)["otherData"]["events"] == 0);
 }
 
 TEST_CASE("step trace: places where no trace can be are refused at once") {
@@ -258,19 +265,11 @@ TEST_CASE("step trace: places where no trace can be are refused at once") {
     CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
 }
 
-TEST_CASE("step trace: a disk that is full at the start is refused with what it has") {
-    const spillway::testing::TemporaryFolder folder;
-    constexpr std::uint64_t more_than_any = std::uint64_t{1} << 62;
-    CHECK_THROWS_WITH(detail::TraceFile(folder.path() / "t.json", "head", more_than_any),
-                      Contains("bytes of room") && Contains(std::to_string(more_than_any)));
-    CHECK(fs::is_empty(folder.path()));
-}
-
 TEST_CASE("step trace: a former file stays until the new one is whole, and a link stays a link") {
     const spillway::testing::TemporaryFolder folder;
     const auto file = folder.path() / "t.json";
     std::ofstream(file) << "former";
-    std::ofstream(file.string() + ".spillway-partial") << "of a run that was killed";
+    std::ofstream(partial_of(file)) << "of a run that was killed";
     const auto link = folder.path() / "link.json";
     fs::create_symlink("t.json", link);
     {

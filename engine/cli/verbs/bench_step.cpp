@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,6 +19,7 @@
 #include "engine/train/optimizer_choice.h"
 #include "engine/train/stop_request.h"
 #include "engine/train/trace_json.h"
+#include "engine/train/trace_place.h"
 #include "engine/train/train_report.h"
 
 namespace spillway::engine {
@@ -30,11 +32,10 @@ constexpr std::uint64_t host_bytes_beside_a_drive = std::uint64_t{256} << 20;
 
 /// As given, choices still texts.
 struct Given {
-    TrainSettings settings;  ///< of which optimizer, drives and placement are used
+    TrainSettings settings;  ///< of which optimizer, drives, placement and files are used
     std::uint64_t elements = std::uint64_t{64} << 20;
     std::uint64_t host_bytes = 0;
     std::uint32_t steps = 5;
-    std::string json;
 };
 
 void declare(OptionSet& options, Given& given) {
@@ -72,7 +73,7 @@ void declare(OptionSet& options, Given& given) {
                      check_file_destination(text);
                      settings.trace = text;
                  }});
-    add_json_option(options, given.json);
+    add_json_option(options, settings.json);
 }
 
 /// Enough for all planes, staging and what is rounded up.
@@ -97,8 +98,8 @@ StepBenchOptions options_of(const Given& given, const OptionSet& flags) {
         .trace = settings.trace,
         .steps = given.steps};
     problems.check_threads(options.threads);
-    if (!settings.trace.empty() && settings.trace == given.json)
-        problems.add("--trace and --json are one file; name two");
+    for (auto& problem : trace_problems(settings))
+        problems.add(std::move(problem));
     if (options.steps == 0)
         problems.add("--steps: 0 steps measure nothing: choose 1 or more");
     problems.collect("isa", [&] { options.isa = cpu_optim::parse_isa(settings.isa); });
@@ -197,11 +198,12 @@ int run_bench_step(std::span<const std::string> arguments, Console& console) {
         show(wanted, result, console);
     for (const std::string& note : result.notes)
         console.line("note: " + note);
-    if (!given.json.empty()) {
+    if (!given.settings.json.empty()) {
         auto json = json_of(given, wanted, result);
         if (result.trace)
             json["trace"] = trace_json(*result.trace);
-        console.write_json(json.dump(2, ' ', false, Json::error_handler_t::replace), given.json);
+        console.write_json(json.dump(2, ' ', false, Json::error_handler_t::replace),
+                           given.settings.json);
     }
     if (!result.interrupted)
         return as_int(ExitCode::done);

@@ -146,6 +146,8 @@ TEST_CASE("bench step: what cannot be measured is refused by name") {
     CHECK_THROWS_WITH(step({"--nvme", "/nowhere/at/all"}), Contains("/nowhere/at/all"));
     CHECK_THROWS_WITH(step({"--state", "fp64"}), Contains("fp64"));
     CHECK_THROWS_WITH(step({"--steps", "0"}), Contains("steps"));
+    CHECK_THROWS_WITH(step({"--elements", "1", "--trace", "./t.json", "--json", "t.json"}),
+                      Contains("are one file; name two"));
     CHECK_THROWS_AS(step({"--elements", "600001", "--host-mem", "1MiB"}), offload::PlanRefused);
     CHECK(step({"--help"}).code == 0);
     CHECK_THAT(step({"--help"}).result, Contains("--host-mem") && Contains("--durable"));

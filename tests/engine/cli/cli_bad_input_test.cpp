@@ -83,7 +83,7 @@ TEST_CASE("cli_bad_input: the program refuses what it cannot do and says why") {
         {"--steps 1 --budget 5s", "exclude each other"},
         {"--steps 1 --stpes 2", "did you mean --steps?"},
         {"--steps 1 --trace /nowhere/t.json", "--trace: /nowhere/t.json cannot be written"},
-        {"--steps 1 --trace t.json --json t.json", "are one file; name two"},
+        {"--steps 1 --trace ./t.json --json t.json", "are one file; name two"},
         {"--steps 1 --device cuda:1023", "cuda:1023"},
         {"--steps 1 --device sim:1KiB", "sim:1KiB"},
         {"--steps 1 --state int4", "did you mean int8?"},

@@ -70,6 +70,10 @@ TEST_CASE("console: a link stays one, and what it names is replaced") {
     console.write_json("{}", (folder.path() / "link").string());
     CHECK(std::filesystem::is_symlink(folder.path() / "link"));
     CHECK(read(folder.path() / "r.json") == "{}\n");
+    std::filesystem::create_symlink("new.json", folder.path() / "early");
+    console.write_json("{}", (folder.path() / "early").string());
+    CHECK(std::filesystem::is_symlink(folder.path() / "early"));
+    CHECK(read(folder.path() / "new.json") == "{}\n");
 }
 
 TEST_CASE("console: a results stream that does not take the text is an error") {
