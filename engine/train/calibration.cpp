@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "cuda/host_mapping.h"
 #include "engine/model/parameter_stream.h"
 #include "offload/element_order.h"
 
@@ -27,7 +28,7 @@ class OnePlaceStream final : public ParameterStream {
         const auto bytes = static_cast<std::size_t>(largest) * sizeof(float);
         weights_ = device.allocate(bytes);
         gradient_ = device.allocate(bytes);
-        fill(compute);
+        fill(device, compute);
     }
 
     [[nodiscard]] const float* acquire_weights(std::size_t) override {
@@ -40,16 +41,18 @@ class OnePlaceStream final : public ParameterStream {
   private:
     /// Small values of both signs: nothing overflows and nothing is denormal. Over a slow link only
     /// a part of them: the rest is whatever the memory holds.
-    void fill(cuda::Stream& compute) const {
+    void fill(cuda::Device& device, cuda::Stream& compute) const {
         constexpr std::chrono::milliseconds limit(500);
         const auto start = std::chrono::steady_clock::now();
-        std::vector<float> pattern(std::size_t{1} << 16);
-        for (std::size_t i = 0; i < pattern.size(); ++i)
+        constexpr std::size_t elements = std::size_t{1} << 16;
+        constexpr auto pattern_bytes = elements * sizeof(float);
+        const cuda::HostMapping memory(pattern_bytes);
+        const auto page_locked = device.register_host(memory.data(), memory.size_bytes());
+        auto* const pattern = reinterpret_cast<float*>(memory.data());
+        for (std::size_t i = 0; i < elements; ++i)
             pattern[i] = (static_cast<float>((i * 2654435761U) >> 16 & 0xFFU) - 127.5F) * 1e-4F;
-        const auto pattern_bytes = pattern.size() * sizeof(float);
         for (std::size_t at = 0; at < weights_.size_bytes(); at += pattern_bytes) {
-            compute.copy_to_device(weights_.data() + at,
-                                   reinterpret_cast<const std::byte*>(pattern.data()),
+            compute.copy_to_device(weights_.data() + at, memory.data(),
                                    std::min(pattern_bytes, weights_.size_bytes() - at));
             compute.synchronize();
             if (std::chrono::steady_clock::now() - start > limit)
