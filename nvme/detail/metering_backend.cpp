@@ -8,17 +8,19 @@ namespace spillway::nvme::detail {
 
 MeteringBackend::MeteringBackend(std::unique_ptr<IoBackend> inner,
                                  std::shared_ptr<std::vector<float>> latencies_us)
-    : inner_(std::move(inner)), latencies_us_(std::move(latencies_us)), flights_(inner_->depth()) {}
+    : ForwardingBackend(std::move(inner)),
+      latencies_us_(std::move(latencies_us)),
+      flights_(depth()) {}
 
 std::size_t MeteringBackend::submit(std::span<const BackendOperation> operations) {
     const auto now = Clock::now();
     for (const BackendOperation& one : operations)
         flights_[one.id] = {now, one.operation != IoOperation::flush};
-    return inner_->submit(operations);
+    return inner().submit(operations);
 }
 
 std::size_t MeteringBackend::wait(std::span<BackendCompletion> completions) {
-    const std::size_t count = inner_->wait(completions);
+    const std::size_t count = inner().wait(completions);
     const auto now = Clock::now();
     for (const BackendCompletion& one : completions.first(count)) {
         const Flight& flight = flights_[one.id];

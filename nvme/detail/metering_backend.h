@@ -6,33 +6,22 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "nvme/io_backend.h"
+#include "nvme/forwarding_backend.h"
 
 namespace spillway::nvme::detail {
 
 /// Passes everything on to another backend and notes how long each read and write took from
 /// submission to completion. Ids must be below depth(), as those of an IoQueue are.
-class MeteringBackend final : public IoBackend {
+class MeteringBackend final : public ForwardingBackend {
   public:
     /// `latencies_us` is added to on the queue's thread: read it when the queue is gone.
     MeteringBackend(std::unique_ptr<IoBackend> inner,
                     std::shared_ptr<std::vector<float>> latencies_us);
 
-    [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-    [[nodiscard]] std::size_t depth() const noexcept override { return inner_->depth(); }
-    [[nodiscard]] bool moves(MemoryKind memory) const noexcept override {
-        return inner_->moves(memory);
-    }
-    [[nodiscard]] std::vector<std::string> use_fixed(const FixedResources& fixed) override {
-        return inner_->use_fixed(fixed);
-    }
     std::size_t submit(std::span<const BackendOperation> operations) override;
     std::size_t wait(std::span<BackendCompletion> completions) override;
-    void wake() noexcept override { inner_->wake(); }
 
   private:
     using Clock = std::chrono::steady_clock;
@@ -41,7 +30,6 @@ class MeteringBackend final : public IoBackend {
         bool is_transfer = false;
     };
 
-    std::unique_ptr<IoBackend> inner_;
     std::shared_ptr<std::vector<float>> latencies_us_;
     std::vector<Flight> flights_;  ///< by id
 };

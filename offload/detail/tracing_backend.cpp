@@ -28,7 +28,7 @@ const char* operation_name(nvme::IoOperation operation) noexcept {
 
 TracingBackend::TracingBackend(std::unique_ptr<nvme::IoBackend> inner, StepTrace& trace,
                                std::size_t drive)
-    : inner_(std::move(inner)), trace_(trace), flights_(inner_->depth()) {
+    : ForwardingBackend(std::move(inner)), trace_(trace), flights_(depth()) {
     reads_.name = fmt::format("drive {} reads", drive);
     writes_.name = fmt::format("drive {} writes", drive);
     // Reads wait for slots: of what is updated, written, copied or computed with.
@@ -49,7 +49,7 @@ std::size_t TracingBackend::submit(std::span<const nvme::BackendOperation> opera
         begin(operation);
     std::size_t accepted = 0;
     try {
-        accepted = std::min(inner_->submit(operations), operations.size());
+        accepted = std::min(inner().submit(operations), operations.size());
     } catch (...) {
         for (const auto& operation : operations)
             leave(operation.id).drop();
@@ -61,7 +61,7 @@ std::size_t TracingBackend::submit(std::span<const nvme::BackendOperation> opera
 }
 
 std::size_t TracingBackend::wait(std::span<nvme::BackendCompletion> completions) {
-    const auto count = std::min(inner_->wait(completions), completions.size());
+    const auto count = std::min(inner().wait(completions), completions.size());
     for (const auto& completion : completions.first(count))
         leave(completion.id).end();
     return count;

@@ -6,10 +6,9 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "nvme/io_backend.h"
+#include "nvme/forwarding_backend.h"
 #include "offload/step_trace.h"
 
 namespace spillway::offload::detail {
@@ -17,22 +16,13 @@ namespace spillway::offload::detail {
 /// Passes everything on to another backend and records each operation from submission to
 /// completion, reads on one lane, writes and flushes on another. Ids must be below depth(), as
 /// those of an IoQueue are.
-class TracingBackend final : public nvme::IoBackend {
+class TracingBackend final : public nvme::ForwardingBackend {
   public:
     /// Adds the lanes "drive N reads" and "drive N writes". `trace` must outlive it.
     TracingBackend(std::unique_ptr<nvme::IoBackend> inner, StepTrace& trace, std::size_t drive);
 
-    [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-    [[nodiscard]] std::size_t depth() const noexcept override { return inner_->depth(); }
-    [[nodiscard]] bool moves(nvme::MemoryKind memory) const noexcept override {
-        return inner_->moves(memory);
-    }
-    [[nodiscard]] std::vector<std::string> use_fixed(const nvme::FixedResources& fixed) override {
-        return inner_->use_fixed(fixed);
-    }
     std::size_t submit(std::span<const nvme::BackendOperation> operations) override;
     std::size_t wait(std::span<nvme::BackendCompletion> completions) override;
-    void wake() noexcept override { inner_->wake(); }
 
   private:
     /// Operations of one kind: the lowest rows are used first, so that few show.
@@ -50,7 +40,6 @@ class TracingBackend final : public nvme::IoBackend {
     /// The row of what was begun under this id, free again; an empty one: nothing was.
     [[nodiscard]] TraceRow leave(std::size_t id);
 
-    std::unique_ptr<nvme::IoBackend> inner_;
     StepTrace& trace_;
     Direction reads_;
     Direction writes_;

@@ -10,7 +10,10 @@ namespace spillway::testing {
 
 FaultyBackend::FaultyBackend(std::unique_ptr<nvme::IoBackend> inner, FaultRates rates,
                              std::uint64_t seed, std::shared_ptr<FaultCounts> counts)
-    : inner_(std::move(inner)), rates_(rates), random_(seed), counts_(std::move(counts)) {}
+    : ForwardingBackend(std::move(inner)),
+      rates_(rates),
+      random_(seed),
+      counts_(std::move(counts)) {}
 
 bool FaultyBackend::happens(double rate) {
     return std::uniform_real_distribution<>(0, 1)(random_) < rate;
@@ -39,7 +42,7 @@ nvme::BackendOperation FaultyBackend::cut_short(nvme::BackendOperation operation
 
 std::size_t FaultyBackend::submit(std::span<const nvme::BackendOperation> operations) {
     std::size_t wanted =
-        std::min(operations.size(), inner_->depth() - in_inner_ - injected_.size());
+        std::min(operations.size(), inner().depth() - in_inner_ - injected_.size());
     if (happens(rates_.back_pressure))
         wanted = random_() % (wanted + 1);
     std::size_t taken = 0;
@@ -53,7 +56,7 @@ std::size_t FaultyBackend::submit(std::span<const nvme::BackendOperation> operat
         }
         if (happens(rates_.short_transfer))
             operation = cut_short(operation);
-        if (inner_->submit({&operation, 1}) == 0)
+        if (inner().submit({&operation, 1}) == 0)
             break;
         ++in_inner_;
     }
@@ -65,10 +68,10 @@ std::size_t FaultyBackend::wait(std::span<nvme::BackendCompletion> completions) 
     std::size_t count = 0;
     // What was injected ends before, between and after what is real.
     if (in_inner_ > 0 && (injected_.empty() || happens(0.5))) {
-        count = inner_->wait(completions);
+        count = inner().wait(completions);
         in_inner_ -= count;
     } else if (injected_.empty()) {
-        return inner_->wait(completions);  // nothing is in flight: for the wake alone
+        return inner().wait(completions);  // nothing is in flight: for the wake alone
     } else {
         std::shuffle(injected_.begin(), injected_.end(), random_);
         count = std::min(completions.size(), 1 + random_() % injected_.size());

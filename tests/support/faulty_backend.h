@@ -8,11 +8,9 @@
 #include <memory>
 #include <random>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "nvme/io_backend.h"
+#include "nvme/forwarding_backend.h"
 
 namespace spillway::testing {
 
@@ -34,22 +32,13 @@ struct FaultCounts {
 
 /// A real backend whose operations go wrong at random, as a drive's might, and complete out of
 /// order.
-class FaultyBackend final : public nvme::IoBackend {
+class FaultyBackend final : public nvme::ForwardingBackend {
   public:
     FaultyBackend(std::unique_ptr<nvme::IoBackend> inner, FaultRates rates, std::uint64_t seed,
                   std::shared_ptr<FaultCounts> counts);
 
-    [[nodiscard]] std::string_view name() const noexcept override { return inner_->name(); }
-    [[nodiscard]] std::size_t depth() const noexcept override { return inner_->depth(); }
-    [[nodiscard]] bool moves(nvme::MemoryKind memory) const noexcept override {
-        return inner_->moves(memory);
-    }
-    [[nodiscard]] std::vector<std::string> use_fixed(const nvme::FixedResources& fixed) override {
-        return inner_->use_fixed(fixed);
-    }
     std::size_t submit(std::span<const nvme::BackendOperation> operations) override;
     std::size_t wait(std::span<nvme::BackendCompletion> completions) override;
-    void wake() noexcept override { inner_->wake(); }
 
   private:
     [[nodiscard]] bool happens(double rate);
@@ -57,7 +46,6 @@ class FaultyBackend final : public nvme::IoBackend {
     [[nodiscard]] std::int64_t injected_error(nvme::IoOperation operation);
     [[nodiscard]] nvme::BackendOperation cut_short(nvme::BackendOperation operation);
 
-    std::unique_ptr<nvme::IoBackend> inner_;
     FaultRates rates_;
     std::mt19937_64 random_;
     std::shared_ptr<FaultCounts> counts_;
