@@ -78,11 +78,8 @@ class Planner {
     }
     void finish_host_items(std::size_t whole_ranks);
     [[nodiscard]] std::size_t host_left_bytes() const;
-    [[nodiscard]] std::size_t kept_slots() const {
-        return request_.passes == 1 ? 0 : detail::most_kept_chunks;
-    }
     [[nodiscard]] std::size_t pipeline_slots() const {
-        return staged_pipeline_slots * request_.drives + kept_slots();
+        return staged_pipeline_slots * request_.drives + detail::kept_slots_of(request_.passes);
     }
     void choose_kept();
     [[nodiscard]] auto ranks() const { return std::views::iota(Rank{0}, ranking_.size()); }
@@ -281,7 +278,7 @@ void Planner::finish_host_items(std::size_t whole_ranks) {
     plan_.gradient_slots = gradients_pass ? pooled_gradient_slots : 0;
     const bool gradients_spill = gradients_pass && request_.timing == UpdateTiming::after_norm;
     plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 0 : pipeline_slots();
-    plan_.kept_slots = plan_.pipeline_slots == 0 ? 0 : kept_slots();
+    plan_.kept_slots = plan_.pipeline_slots == 0 ? 0 : detail::kept_slots_of(request_.passes);
     plan_.weight_read_buffers =
         is_whole(residency(weight_rank)) && is_whole(residency(residue_rank))
             ? 0
@@ -345,9 +342,7 @@ void Planner::choose_kept() {
 }
 
 OffloadPlan Planner::make() {
-    if (request_.passes == 0 || request_.passes > 2)
-        throw std::invalid_argument(
-            fmt::format("an update of {} passes is planned; 1 and 2 are known", request_.passes));
+    detail::check_passes(request_.passes);
     if (request_.passes == 2 && request_.timing == UpdateTiming::as_completed)
         throw std::invalid_argument(
             "an update of two passes is planned as gradients are completed: its whole tensors must "

@@ -34,9 +34,7 @@ class TensorPlanner {
         : order_(order), types_(types), request_(request), tiles_(order.tiles()) {}
 
     TensorPlan make() {
-        if (request_.passes == 0 || request_.passes > 2)
-            throw std::invalid_argument(fmt::format(
-                "an update of {} passes is planned; 1 and 2 are known", request_.passes));
+        detail::check_passes(request_.passes);
         plan_.update.passes = request_.passes;
         for (auto chunk_tiles = first_chunk_tiles(); chunk_tiles >= 1; chunk_tiles /= 2) {
             lay_out(chunk_tiles);
@@ -101,9 +99,8 @@ class TensorPlanner {
 
     /// Each drive beyond the first has chunks of its own under way.
     std::size_t pipeline_slots() const {
-        return staged_pipeline_slots * request_.drives + kept_slots();
+        return staged_pipeline_slots * request_.drives + detail::kept_slots_of(request_.passes);
     }
-    std::size_t kept_slots() const { return request_.passes == 1 ? 0 : detail::most_kept_chunks; }
 
     std::size_t gap_bytes() const { return plan_.update.planes.size() * plane_gap_bytes; }
 
@@ -208,7 +205,7 @@ class TensorPlanner {
             }
         }
         update.pipeline_slots = staging_bytes != 0 ? pipeline_slots() : 0;
-        update.kept_slots = staging_bytes != 0 ? kept_slots() : 0;
+        update.kept_slots = staging_bytes != 0 ? detail::kept_slots_of(request_.passes) : 0;
         update.host_items = {{"resident planes", resident_arena_bytes(resident)},
                              {"update staging", staging_bytes},
                              {"work buffers", arena_bytes(plan_.work_bytes)},

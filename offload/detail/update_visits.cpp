@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include <fmt/format.h>
+
 namespace spillway::offload::detail {
 namespace {
 
@@ -26,6 +28,12 @@ std::vector<std::uint64_t> reaches(const ElementOrder& order, const OffloadPlan&
 }
 
 }  // namespace
+
+void check_passes(std::size_t passes) {
+    if (passes == 0 || passes > 2)
+        throw std::invalid_argument(
+            fmt::format("an update of {} passes is planned; 1 and 2 are known", passes));
+}
 
 std::vector<std::uint8_t> kept_between_passes(
     const ElementOrder& order, const OffloadPlan& plan,

@@ -28,6 +28,12 @@ struct ChunkVisit {
 
 /// Chunks that an update of two passes keeps in slots at a time.
 inline constexpr std::size_t most_kept_chunks = 4;
+/// What they take of an update of so many passes.
+[[nodiscard]] constexpr std::size_t kept_slots_of(std::size_t passes) noexcept {
+    return passes == 1 ? 0 : most_kept_chunks;
+}
+/// Throws std::invalid_argument unless an update of so many passes is known here.
+void check_passes(std::size_t passes);
 
 /// By chunk: whether it stays in its slot between the two passes, because all that its tensors
 /// reach into are read within most_kept_chunks. `passes_through`: whether a chunk needs a slot.
