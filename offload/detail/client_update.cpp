@@ -74,15 +74,10 @@ void ClientUpdate::measure(std::span<const ChunkPlanes> chunks) {
 }
 
 void ClientUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
-    for (const auto& chunk : chunks) {
-        const auto span = tensors_of(chunk.chunk);
-        for (auto tensor = span.first; tensor < span.last; ++tensor) {
-            // An empty tensor's gradient may still come, and nobody waits for it.
-            const bool is_empty = context_.store.order().range(tensor).size() == 0;
-            if (!is_empty && gradients_->of(tensor).data != nullptr)
-                rules_.settle(tensor);
-        }
-    }
+    // Of an empty tensor, whose gradient nobody waits for and may still come, it is not asked.
+    for (const auto& chunk : chunks)
+        rules_.settle(tensors_of(chunk.chunk),
+                      [this](TensorId tensor) { return gradients_->of(tensor).data != nullptr; });
     for_each_tile(
         context_.threads, chunks,
         [&](const ChunkPlanes& chunk, std::uint64_t index) { update_tile(chunk, index); }, updated);

@@ -51,12 +51,10 @@ void TrainingUpdate::measure(std::span<const ChunkPlanes> chunks) {
 }
 
 void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
-    for (const auto& chunk : chunks) {
-        const auto span = context_.store.order().tensors_in(
-            {chunk.tiles.begin * tile_elements, chunk.tiles.end * tile_elements});
-        for (auto tensor = span.first; tensor < span.last; ++tensor)
-            rules_.settle(tensor);
-    }
+    for (const auto& chunk : chunks)
+        rules_.settle(context_.store.order().tensors_in(
+                          {chunk.tiles.begin * tile_elements, chunk.tiles.end * tile_elements}),
+                      [](TensorId) { return true; });
     for_each_gradient(
         chunks,
         [&](const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) {

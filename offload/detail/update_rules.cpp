@@ -97,6 +97,16 @@ void UpdateRules::settle(TensorId tensor) {
     }
 }
 
+void UpdateRules::settle(ElementOrder::TensorSpan tensors,
+                         const std::function<bool(TensorId)>& has_gradient) {
+    if (!std::holds_alternative<Layerwise>(rules_))
+        return;
+    for (auto tensor = tensors.first; tensor < tensors.last; ++tensor) {
+        if (order_.range(tensor).size() != 0 && has_gradient(tensor))
+            settle(tensor);
+    }
+}
+
 std::size_t UpdateRules::update(cpu_optim::Isa isa, TensorId tensor,
                                 const cpu_optim::RoundingStream& stream, const TilePart& part,
                                 const cpu_optim::ElementwiseRun& run) const {

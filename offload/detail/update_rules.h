@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <variant>
@@ -53,6 +54,10 @@ class UpdateRules {
     /// Nothing to do for an optimizer of one pass, or twice. A norm that is not finite makes the
     /// whole tensor NaN. Throws std::runtime_error naming a tensor whose step no float holds.
     void settle(TensorId tensor);
+    /// Those that have elements and a gradient; `has_gradient` is asked of no other, and of none
+    /// for an optimizer of one pass.
+    void settle(ElementOrder::TensorSpan tensors,
+                const std::function<bool(TensorId)>& has_gradient);
     /// Returns as cpu_optim::update_run().
     [[nodiscard]] std::size_t update(cpu_optim::Isa isa, TensorId tensor,
                                      const cpu_optim::RoundingStream& stream, const TilePart& part,
