@@ -9,7 +9,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <random>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -25,6 +24,8 @@
 namespace spillway::engine {
 namespace {
 
+using testing::random_tokens;
+
 /// No block size divides anything of it.
 Gpt2Config odd_model() {
     Gpt2Config config;
@@ -35,16 +36,6 @@ Gpt2Config odd_model() {
     config.context = 40;
     config.feed_forward = 72;
     return config;
-}
-
-std::vector<std::int32_t> random_tokens(const Gpt2Config& config, std::size_t count) {
-    std::mt19937 random(7);
-    std::uniform_int_distribution<std::int32_t> any(
-        0, static_cast<std::int32_t>(config.vocabulary) - 1);
-    std::vector<std::int32_t> tokens(count);
-    for (auto& token : tokens)
-        token = any(random);
-    return tokens;
 }
 
 std::vector<std::vector<float>> random_weights(const Gpt2Config& config) {
@@ -62,10 +53,7 @@ std::vector<std::vector<float>> random_weights(const Gpt2Config& config) {
 }
 
 testing::Gpt2Reference reference_of(const Gpt2Config& config) {
-    std::vector<testing::Doubles> tensors;
-    for (const auto& tensor : random_weights(config))
-        tensors.emplace_back(tensor.begin(), tensor.end());
-    return {config, std::move(tensors)};
+    return testing::reference_of(config, random_weights(config));
 }
 
 struct Result {

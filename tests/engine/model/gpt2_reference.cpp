@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <random>
 #include <utility>
 
 namespace spillway::testing {
@@ -340,6 +341,24 @@ Doubles Gpt2Reference::next_token_logits(std::span<const std::int32_t> tokens) c
     const SequenceCache cache = forward(tokens);
     return {cache.logits.end() - static_cast<std::ptrdiff_t>(config_.vocabulary),
             cache.logits.end()};
+}
+
+Gpt2Reference reference_of(const engine::Gpt2Config& config,
+                           const std::vector<std::vector<float>>& weights) {
+    std::vector<Doubles> tensors;
+    for (const auto& tensor : weights)
+        tensors.emplace_back(tensor.begin(), tensor.end());
+    return {config, std::move(tensors)};
+}
+
+std::vector<std::int32_t> random_tokens(const engine::Gpt2Config& config, std::size_t count) {
+    std::mt19937 random(7);
+    std::uniform_int_distribution<std::int32_t> any(
+        0, static_cast<std::int32_t>(config.vocabulary) - 1);
+    std::vector<std::int32_t> tokens(count);
+    for (auto& token : tokens)
+        token = any(random);
+    return tokens;
 }
 
 }  // namespace spillway::testing

@@ -47,4 +47,12 @@ class Gpt2Reference {
     std::vector<Doubles> tensors_;
 };
 
+/// Of a model with such weights, by tensor.
+[[nodiscard]] Gpt2Reference reference_of(const engine::Gpt2Config& config,
+                                         const std::vector<std::vector<float>>& weights);
+
+/// The same ones each time.
+[[nodiscard]] std::vector<std::int32_t> random_tokens(const engine::Gpt2Config& config,
+                                                      std::size_t count);
+
 }  // namespace spillway::testing

@@ -22,6 +22,7 @@ namespace spillway::engine {
 namespace {
 
 using cpu_optim::Isa;
+using testing::random_tokens;
 using testing::same_bits;
 
 /// A shape that no block size divides, with heads of 8 and a feed-forward width that is not 4 x
@@ -35,16 +36,6 @@ Gpt2Config odd_model() {
     config.context = 280;
     config.feed_forward = 72;
     return config;
-}
-
-std::vector<std::int32_t> random_tokens(const Gpt2Config& config, std::size_t count) {
-    std::mt19937 random(7);
-    std::uniform_int_distribution<std::int32_t> any(
-        0, static_cast<std::int32_t>(config.vocabulary) - 1);
-    std::vector<std::int32_t> tokens(count);
-    for (auto& token : tokens)
-        token = any(random);
-    return tokens;
 }
 
 /// Weights away from the initial values' symmetries: biases that are not 0, norms that are not 1.
@@ -63,10 +54,7 @@ std::vector<std::vector<float>> random_weights(const Gpt2Config& config) {
 }
 
 testing::Gpt2Reference reference_of(const Gpt2Config& config) {
-    std::vector<testing::Doubles> tensors;
-    for (const auto& tensor : random_weights(config))
-        tensors.emplace_back(tensor.begin(), tensor.end());
-    return {config, std::move(tensors)};
+    return testing::reference_of(config, random_weights(config));
 }
 
 /// Notes what is asked of the stream behind it and whether the rules of holding are kept.
