@@ -15,11 +15,12 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
+
+#include "nvme/detail/fork_mark.h"
 
 namespace spillway::nvme {
 
@@ -85,7 +86,7 @@ struct BufferLease::Shared {
     ~Shared() {
         allow(arena.bytes());
         // In a forked child something else may lie where the memory was: it is not unmapped.
-        if (owner != ::getpid())
+        if (!maker.is_here())
             static_cast<void>(new HugePageArena(std::move(arena)));
     }
     Shared(const Shared&) = delete;
@@ -118,7 +119,7 @@ struct BufferLease::Shared {
     }
 
     void refuse_child() const {
-        if (owner != ::getpid())
+        if (!maker.is_here())
             throw std::system_error(EPERM, std::generic_category(),
                                     "the buffers belong to the process this one was forked from; "
                                     "make a pool of your own in the child");
@@ -127,7 +128,7 @@ struct BufferLease::Shared {
     const BufferPool::Options options;
     const std::size_t stride_bytes;
     HugePageArena arena;
-    const pid_t owner = ::getpid();
+    const detail::ForkMark maker;
 
     std::mutex mutex;  ///< guards the rest
     std::condition_variable changed;
@@ -153,7 +154,7 @@ BufferLease& BufferLease::operator=(BufferLease&& other) noexcept {
 
 BufferLease::~BufferLease() {
     // A forked child's copy owns nothing, and its mutex may be held for good.
-    if (!bytes_.empty() && shared_->owner == ::getpid())
+    if (!bytes_.empty() && shared_->maker.is_here())
         shared_->give_back(bytes_);
 }
 
@@ -161,7 +162,7 @@ BufferPool::BufferPool(const Options& options)
     : shared_(std::make_shared<BufferLease::Shared>(checked(options))) {}
 
 BufferPool::~BufferPool() {
-    if (shared_->owner == ::getpid())
+    if (shared_->maker.is_here())
         close();
 }
 

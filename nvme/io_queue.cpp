@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "nvme/detail/error_name.h"
+#include "nvme/detail/fork_mark.h"
 #include "nvme/detail/io_dispatcher.h"
 #include "nvme/detail/request_state.h"
 
@@ -154,7 +155,7 @@ class IoQueue::Impl {
     Impl(std::unique_ptr<IoBackend> backend, Options options)
         : dispatcher(std::move(backend), options) {}
 
-    const pid_t owner = ::getpid();
+    const detail::ForkMark maker;
     detail::IoDispatcher dispatcher;
 };
 
@@ -168,15 +169,15 @@ IoQueue::IoQueue(std::unique_ptr<IoBackend> backend, Options options) {
 IoQueue::~IoQueue() {
     // A forked child has neither the queue's thread nor its ring: the copy is left alone, on
     // purpose.
-    if (impl_->owner != ::getpid())
+    if (!impl_->maker.is_here())
         static_cast<void>(impl_.release());
 }
 
 IoTicket IoQueue::submit(const IoRequest& request) {
     auto state = std::make_shared<IoTicket::State>();
     state->request = request;
-    state->owner = impl_->owner;
-    if (impl_->owner != ::getpid())
+    state->owner = impl_->maker.owner();
+    if (!impl_->maker.is_here())
         state->result = refuse(EPERM,
                                "the I/O queue belongs to the process this one was forked "
                                "from; make a queue of your own in the child");
@@ -195,7 +196,7 @@ IoTicket IoQueue::submit(const IoRequest& request) {
 
 // A lock that another thread held when a child was forked stays locked there.
 IoStatistics IoQueue::statistics() const {
-    if (impl_->owner != ::getpid())
+    if (!impl_->maker.is_here())
         return {};
     return impl_->dispatcher.statistics();
 }
@@ -205,7 +206,7 @@ std::string_view IoQueue::backend_name() const noexcept {
 }
 
 std::vector<PendingIo> IoQueue::pending() const {
-    if (impl_->owner != ::getpid())
+    if (!impl_->maker.is_here())
         return {};
     return impl_->dispatcher.pending();
 }
