@@ -11,7 +11,8 @@ Then, pair by pair, each makes some passes over the same file (random data) in e
 other in a random order, since a shared drive's speed drifts and what one wrote last slows the next. Several passes,
 since a single one lasts a third of a second, of which filling and emptying the queue are some hundredths. Direct I/O
 everywhere; nobody flushes; what opening the file and making buffers costs is not counted. Processor time is
-compared in longer runs, since fio counts it in milliseconds. Prints one JSON object.
+compared in longer runs, since fio counts it in milliseconds: each at its own best, and both at fio's best block and
+depth, on which it depends far more than on the program. Prints one JSON object.
 
 --peers DIR names the folder of the peer scripts: their own `direct_probe` then runs once a pair too.
 """
@@ -34,7 +35,8 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DIRECTIONS = ("read", "write", "mixed")
-CPU_PAIRS = 3
+CPU_PAIRS = 5
+BLOCKS_AND_DEPTHS = list(itertools.product((1 << 20, 4 << 20, 8 << 20), (8, 16, 32)))
 MIB = 1 << 20
 Settings = dict[str, Any]
 Sample = dict[str, float]
@@ -62,9 +64,10 @@ class Spillway:
         self.program, self.path = program, path
 
     def candidates(self) -> list[Settings]:
-        """All of them on huge pages, registered with the kernel; as many requests wait in the queue as are under way."""
-        return [{"block": block, "depth": depth, "ahead": depth}
-                for block, depth in itertools.product((MIB // 4, MIB, 4 * MIB), (8, 16, 32))]
+        """All of them on huge pages, registered with the kernel; beyond the requests under way none waits in the
+        queue, or as many again."""
+        return [{"block": block, "depth": depth, "ahead": ahead}
+                for block, depth in BLOCKS_AND_DEPTHS for ahead in (0, depth)]
 
     def run(self, direction: str, settings: Settings, passes: int = 1) -> Sample:
         """So many passes."""
@@ -90,8 +93,8 @@ class Fio:
         memories = ["malloc", "thp"]
         if int(pathlib.Path("/proc/sys/vm/nr_hugepages").read_text()) >= 70:
             memories.append("mmaphuge")
-        return [{"block": block, "depth": depth, "memory": memory} for block, depth, memory in
-                itertools.product((MIB // 4, MIB, 4 * MIB), (8, 16, 32), memories)]
+        return [{"block": block, "depth": depth, "memory": memory}
+                for block, depth in BLOCKS_AND_DEPTHS for memory in memories]
 
     def run(self, direction: str, settings: Settings, passes: int = 1) -> Sample:
         """So many passes; rates as fio itself counts them, both directions together."""
@@ -229,15 +232,19 @@ def summary(pairs: list[dict[str, Any]], direction: str, others: list[str]) -> d
     return result
 
 
-def compare_cpu(contenders: list[Any], settings: dict[str, dict[str, Settings]], directions: list[str],
+def compare_cpu(engine: Spillway, fio: Fio, settings: dict[str, dict[str, Settings]], directions: list[str],
                 passes: int) -> dict[str, Any]:
-    """Processor seconds per GB of the engine and of fio at their best settings, in interleaved runs."""
+    """Processor seconds per GB of both in interleaved runs."""
     result: dict[str, Any] = {}
     for direction in directions:
-        rows = [{each.name: each.run(direction, settings[each.name][direction], passes)["cpu_s_per_gb"]
-                 for each in contenders} for _ in range(CPU_PAIRS)]
-        result[direction] = {each.name: statistics.median(row[each.name] for row in rows) for each in contenders}
-        result[direction]["ratio"] = statistics.median(row["spillway"] / row["fio"] for row in rows)
+        own, fios = settings[engine.name][direction], settings[fio.name][direction]
+        same = {"block": fios["block"], "depth": fios["depth"], "ahead": fios["depth"]}
+        rows = [{"own": engine.run(direction, own, passes)["cpu_s_per_gb"],
+                 "at_fios": engine.run(direction, same, passes)["cpu_s_per_gb"],
+                 "fio": fio.run(direction, fios, passes)["cpu_s_per_gb"]} for _ in range(CPU_PAIRS)]
+        result[direction] = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+        for name in ("own", "at_fios"):
+            result[direction][f"{name}_to_fio"] = statistics.median(row[name] / row["fio"] for row in rows)
         result[direction]["raw"] = rows
     return result
 
@@ -249,9 +256,10 @@ def measure(options: argparse.Namespace, folder: pathlib.Path) -> dict[str, Any]
         for _ in range(options.mib):
             file.write(os.urandom(MIB))
         os.fsync(file.fileno())
-    contenders: list[Any] = [Spillway(options.program, path)]
+    engine, fio = Spillway(options.program, path), Fio(path, size)
+    contenders: list[Any] = [engine]
     if shutil.which("fio"):
-        contenders.append(Fio(path, size))
+        contenders.append(fio)
     else:
         notes.append("fio is not installed: there is no ratio to it")
     contenders.append(HugePageCalls(path))
@@ -270,7 +278,7 @@ def measure(options: argparse.Namespace, folder: pathlib.Path) -> dict[str, Any]
                     pair[direction]["peers_direct_io"] = {"bytes_per_s": rate}
         pairs.append(pair)
         print(f"pair {number + 1} of {options.pairs}", file=sys.stderr)
-    cpu = compare_cpu(contenders[:2], settings, options.only, options.cpu_passes) if shutil.which("fio") else None
+    cpu = compare_cpu(engine, fio, settings, options.only, options.cpu_passes) if fio in contenders else None
     results = {direction: summary(pairs, direction, [n for n in pairs[0][direction] if n != "spillway"])
                for direction in options.only}
     return {"file_bytes": size, "pairs": options.pairs, "passes": options.passes,
