@@ -52,9 +52,10 @@ class OffloadEngine::Impl {
           compute_(compute),
           ledger_(plan_.host_bytes),
           trace_(detail::trace_engine(options_.trace, device.memory_kind())),
-          queues_(folder_.extents_folders().size(), options_.io, options_.trace),
-          store_(open_store()),
           planes_(plan_, order_.tiles(), ledger_),
+          staging_(plan_, planes_, homeless_gradients(), ledger_),
+          queues_(folder_.extents_folders().size(), options_.io, staging_.pieces(), options_.trace),
+          store_(open_store()),
           board_(monitor_, plan_.chunks),
           log_(queues_.front(), folder_.folder(), folder_.manifest().run, shape(),
                CommitLog::start_for(folder_.folder()), folder_.manifest().generation),
@@ -81,13 +82,12 @@ class OffloadEngine::Impl {
                                                device_, compute_, stalls_, options_.isa, trace_},
             ledger_);
         pipeline_ = std::make_unique<detail::UpdatePipeline>(
-            detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, plan_, order_, spill,
-                                            committer_.get(), update_time_, queues_.ended(),
-                                            trace_},
+            detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, staging_, plan_,
+                                            order_, spill, committer_.get(), update_time_,
+                                            queues_.ended(), trace_},
             options_.timing == UpdateTiming::after_norm
                 ? detail::forward_order(plan_)
-                : detail::completion_order(order_, units_, plan_, plan_.gradient_uses),
-            ledger_);
+                : detail::completion_order(order_, units_, plan_, plan_.gradient_uses));
     }
 
     ~Impl() {
@@ -197,6 +197,12 @@ class OffloadEngine::Impl {
     [[nodiscard]] std::string_view io_backend_name() const noexcept {
         return queues_.front().backend_name();
     }
+    [[nodiscard]] std::vector<std::string> io_notes() const {
+        auto notes = queues_.notes();
+        if (!staging_.note().empty())
+            notes.push_back(staging_.note());
+        return notes;
+    }
     [[nodiscard]] TraceRow compute_row() const noexcept { return trace_.compute; }
 
   private:
@@ -232,6 +238,10 @@ class OffloadEngine::Impl {
                 folder_.folder().string(), folder_.manifest().planes.size(),
                 cpu_optim::state_format_name(state_format_of(folder_.manifest().planes)),
                 plan_.planes.size(), cpu_optim::state_format_name(state_format_of(plan_.planes))));
+    }
+    [[nodiscard]] detail::HomelessGradients homeless_gradients() const noexcept {
+        return options_.timing == UpdateTiming::after_norm ? detail::HomelessGradients::spilled
+                                                           : detail::HomelessGradients::elsewhere;
     }
     void count_tables() {
         ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles(), plan_.planes) +
@@ -279,9 +289,10 @@ class OffloadEngine::Impl {
     detail::MemoryLedger ledger_;
     nvme::HugePageArena work_;
     detail::EngineTrace trace_;
-    detail::DriveQueues queues_;
-    detail::TileStore store_;
     detail::HostPlanes planes_;
+    detail::UpdateStaging staging_;
+    detail::DriveQueues queues_;  // after the memory that they move and may hold on to
+    detail::TileStore store_;
     std::vector<std::unique_ptr<cuda::HostRegistration>> registrations_;  ///< of planes_
     detail::ChunkBoard board_;
     CommitLog log_;
@@ -377,6 +388,9 @@ const StateFolder& OffloadEngine::folder() const noexcept {
 }
 std::string_view OffloadEngine::io_backend_name() const noexcept {
     return impl_->io_backend_name();
+}
+std::vector<std::string> OffloadEngine::io_notes() const {
+    return impl_->io_notes();
 }
 TraceRow OffloadEngine::compute_row() const noexcept {
     return impl_->compute_row();

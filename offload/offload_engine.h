@@ -144,6 +144,8 @@ class OffloadEngine {
     [[nodiscard]] OffloadStatistics statistics() const;
     [[nodiscard]] const StateFolder& folder() const noexcept;
     [[nodiscard]] std::string_view io_backend_name() const noexcept;
+    /// What its I/O does without and why, a sentence each: nothing that changes a result.
+    [[nodiscard]] std::vector<std::string> io_notes() const;
     /// Where the client records its work on the compute stream; empty without a trace.
     [[nodiscard]] TraceRow compute_row() const noexcept;
 

@@ -144,6 +144,8 @@ class Trainer::Impl {
         }
         if (!is_tuned && settings_.io_backend == "auto" && engine_.io_backend_name() != "io_uring")
             console_.line("I/O by " + nvme::automatic_choice());
+        for (const std::string& note : engine_.io_notes())
+            console_.line("note: " + note);
     }
 
     void recover_or_initialise() {

@@ -42,15 +42,17 @@ nvme::IoQueue::Options queue_options(const DriveIo& io, const IoOptions& options
 
 }  // namespace
 
-DriveQueues::DriveQueues(std::size_t drives, const IoOptions& options, StepTrace* trace) {
+DriveQueues::DriveQueues(std::size_t drives, const IoOptions& options,
+                         const std::vector<std::span<std::byte>>& staging, StepTrace* trace) {
     for (std::size_t drive = 0; drive < std::max<std::size_t>(drives, 1); ++drive) {
         const auto& io = options.of(drive);
         auto backend = options.backend_factory ? options.backend_factory(io.depth)
                                                : nvme::make_backend(io.backend, io.depth);
         if (trace != nullptr)
             backend = std::make_unique<TracingBackend>(std::move(backend), *trace, drive);
-        queues_.push_back(std::make_unique<nvme::IoQueue>(std::move(backend),
-                                                          queue_options(io, options, *ended_)));
+        auto queue = queue_options(io, options, *ended_);
+        queue.fixed.memory = staging;
+        queues_.push_back(std::make_unique<nvme::IoQueue>(std::move(backend), std::move(queue)));
     }
 }
 
@@ -66,6 +68,15 @@ nvme::IoStatistics DriveQueues::sum() const {
         sum.write_busy_s += one.write_busy_s;
     }
     return sum;
+}
+
+std::vector<std::string> DriveQueues::notes() const {
+    std::vector<std::string> all;
+    for (const auto& queue : queues_)
+        for (const std::string& note : queue->notes())
+            if (std::ranges::find(all, note) == all.end())
+                all.push_back(note);
+    return all;
 }
 
 }  // namespace spillway::offload::detail

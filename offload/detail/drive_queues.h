@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "nvme/completion_signal.h"
@@ -18,9 +20,12 @@ namespace spillway::offload::detail {
 /// may be waiting for a read.
 class DriveQueues {
   public:
-    /// Throws std::system_error where a demanded backend does not work here.
-    /// With a trace, which must outlive this, each drive's operations are recorded in it.
-    DriveQueues(std::size_t drives, const IoOptions& options, StepTrace* trace = nullptr);
+    /// Throws std::system_error where a demanded backend does not work here. `staging`, which must
+    /// outlive this, is introduced to the kernel once, so that it need not be with each operation;
+    /// where it cannot be, notes() say why. With a trace, which must outlive this too, each drive's
+    /// operations are recorded in it.
+    DriveQueues(std::size_t drives, const IoOptions& options,
+                const std::vector<std::span<std::byte>>& staging = {}, StepTrace* trace = nullptr);
 
     [[nodiscard]] std::size_t size() const noexcept { return queues_.size(); }
     [[nodiscard]] nvme::IoQueue& operator[](std::size_t drive) const noexcept {
@@ -30,6 +35,8 @@ class DriveQueues {
     /// Some request ended, on any of the drives.
     [[nodiscard]] const nvme::CompletionSignal& ended() const noexcept { return *ended_; }
     [[nodiscard]] nvme::IoStatistics sum() const;
+    /// What the drives' backends do without and why, a sentence each.
+    [[nodiscard]] std::vector<std::string> notes() const;
 
   private:
     std::unique_ptr<nvme::CompletionSignal> ended_ = std::make_unique<nvme::CompletionSignal>();

@@ -67,8 +67,9 @@ TensorEngine::TensorEngine(std::vector<Parameter> parameters, HyperGroups groups
       plan_(checked_plan()),
       ledger_(plan_.update.host_bytes),
       trace_(trace_updates(options_.trace)),
-      queues_(1 + options_.more_nvme.size(), options_.io, options_.trace),
       planes_(plan_.update, order_.tiles(), ledger_),
+      staging_(plan_.update, planes_, HomelessGradients::elsewhere, ledger_),
+      queues_(1 + options_.more_nvme.size(), options_.io, staging_.pieces(), options_.trace),
       board_(monitor_, plan_.update.chunks),
       threads_(options_.threads, options_.isa),
       work_(ledger_.arena("work buffers", plan_.work_bytes)),
@@ -78,10 +79,11 @@ TensorEngine::TensorEngine(std::vector<Parameter> parameters, HyperGroups groups
         tensors_.push_back({parameter.type, parameter.data, parameter.group});
     open_store();
     access_.emplace(*store_, planes_, plan_.update, work_.bytes());
-    pipeline_.emplace(UpdatePipeline::Context{monitor_, board_, *store_, planes_, plan_.update,
-                                              order_, nullptr, committer_ ? &*committer_ : nullptr,
-                                              update_time_, queues_.ended(), trace_},
-                      all_chunks(), ledger_);
+    pipeline_.emplace(
+        UpdatePipeline::Context{monitor_, board_, *store_, planes_, staging_, plan_.update, order_,
+                                nullptr, committer_ ? &*committer_ : nullptr, update_time_,
+                                queues_.ended(), trace_},
+        all_chunks());
     if (!must_recover_)
         start(0);
 }

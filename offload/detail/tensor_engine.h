@@ -137,10 +137,11 @@ class TensorEngine {
     StallTotals update_time_;
     MemoryLedger ledger_;
     EngineTrace trace_;
-    DriveQueues queues_;
+    HostPlanes planes_;
+    UpdateStaging staging_;
+    DriveQueues queues_;  // after the memory that they move and may hold on to
     std::optional<DurableRun> run_;
     std::optional<TileStore> store_;
-    HostPlanes planes_;
     ChunkBoard board_;
     UpdateThreads threads_;
     nvme::HugePageArena work_;

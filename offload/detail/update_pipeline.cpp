@@ -7,37 +7,18 @@
 
 namespace spillway::offload::detail {
 UpdatePipeline::UpdatePipeline(const Context& context,
-                               const std::vector<std::uint64_t>& chunk_order, MemoryLedger& ledger)
+                               const std::vector<std::uint64_t>& chunk_order)
     : context_(context),
       visits_(update_visits(context.order, context.plan, chunk_order)),
       slots_(context.plan.pipeline_slots),
       lanes_(context.store.drives(), context.plan.pipeline_slots - context.plan.kept_slots),
       thread_(context.monitor) {
-    const auto chunk_tiles = static_cast<std::size_t>(context_.plan.chunk_tiles);
-    PerPlane<bool> any_staged{};
-    bool any_spilled = false;
-    for (std::uint64_t chunk = 0; chunk < context_.plan.chunks; ++chunk) {
-        for (const auto plane : context_.plan.planes_of(chunk))
-            any_staged[index_of(plane)] |= staged(plane, chunk);
-        any_spilled |= gradient_spilled(chunk);
-    }
-    std::size_t slot_bytes = any_spilled ? chunk_tiles * gradient_tile_bytes : 0;
-    for (const auto plane : context_.plan.planes)
-        slot_bytes +=
-            any_staged[index_of(plane)] ? chunk_tiles * tile_bytes(plane) + plane_gap_bytes : 0;
-    arena_ = ledger.arena("update staging", slots_.size() * slot_bytes);
-    ArenaCutter cutter(arena_.bytes());
     for (std::size_t index = slots_.size(); index-- > 0;) {
         auto& slot = slots_[index];
-        for (const auto plane : context_.plan.planes) {
-            slot.checksums[index_of(plane)].resize(chunk_tiles);
-            if (any_staged[index_of(plane)]) {
-                slot.buffers[index_of(plane)] = cutter.cut(chunk_tiles * tile_bytes(plane));
-                cutter.end_plane();
-            }
-        }
-        if (any_spilled)
-            slot.gradient = cutter.cut(chunk_tiles * gradient_tile_bytes);
+        slot.memory = context.staging.slots()[index];
+        for (const auto plane : context_.plan.planes)
+            slot.checksums[index_of(plane)].resize(
+                static_cast<std::size_t>(context_.plan.chunk_tiles));
         free_slots_.push_back(index);
     }
     thread_.start([this] { run(); });
@@ -174,7 +155,7 @@ void UpdatePipeline::read_ahead() {
         for (const auto plane : context_.plan.planes_of(slot.chunk)) {
             if (staged(plane, slot.chunk))
                 slot.reads.append(context_.store.read(plane, tiles_of(slot.chunk),
-                                                      slot.buffers[index_of(plane)],
+                                                      slot.memory.planes[index_of(plane)],
                                                       nvme::ReadPriority::prefetch));
         }
         read_slots_.push_back(index);
@@ -196,7 +177,7 @@ void UpdatePipeline::ask_for_gradients() {
         auto& slot = slots_[index];
         if (slot.gradient_asked || !gradient_spilled(slot.chunk))
             continue;
-        slot.gradient_read = context_.spill->read(slot.chunk, slot.gradient);
+        slot.gradient_read = context_.spill->read(slot.chunk, slot.memory.gradient);
         slot.gradient_asked = true;
     }
 }

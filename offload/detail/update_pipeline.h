@@ -25,9 +25,9 @@
 #include "offload/detail/engine_trace.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/host_planes.h"
-#include "offload/detail/memory_ledger.h"
 #include "offload/detail/stall_clock.h"
 #include "offload/detail/tile_store.h"
+#include "offload/detail/update_staging.h"
 #include "offload/detail/update_visits.h"
 #include "offload/offload_engine.h"
 
@@ -45,6 +45,7 @@ class UpdatePipeline {
         ChunkBoard& board;
         TileStore& store;
         const HostPlanes& planes;
+        const UpdateStaging& staging;
         const OffloadPlan& plan;
         const ElementOrder& order;
         GradientSpill* spill;  ///< null when no gradient waits on the drive
@@ -54,8 +55,7 @@ class UpdatePipeline {
         EngineTrace trace = {};
     };
     /// `chunk_order`: the order in which chunks are updated.
-    UpdatePipeline(const Context& context, const std::vector<std::uint64_t>& chunk_order,
-                   MemoryLedger& ledger);
+    UpdatePipeline(const Context& context, const std::vector<std::uint64_t>& chunk_order);
     ~UpdatePipeline();
     UpdatePipeline(const UpdatePipeline&) = delete;
     UpdatePipeline& operator=(const UpdatePipeline&) = delete;
@@ -80,8 +80,7 @@ class UpdatePipeline {
     struct Slot {
         std::size_t position = 0;  ///< in visits_
         std::size_t drive = 0;
-        PerPlane<std::byte*> buffers{};
-        std::byte* gradient = nullptr;
+        UpdateStaging::Slot memory;
         std::uint64_t chunk = 0;
         PendingIo reads;
         PendingIo gradient_read;
@@ -153,7 +152,6 @@ class UpdatePipeline {
 
     Context context_;
     std::vector<ChunkVisit> visits_;  ///< of every update
-    nvme::HugePageArena arena_;
 
     // Guarded by the monitor.
     std::deque<Command> commands_;

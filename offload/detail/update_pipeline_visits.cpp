@@ -208,11 +208,11 @@ ChunkPlanes UpdatePipeline::planes_in(Slot& slot) const {
         const auto i = index_of(plane);
         planes.on_drive[i] = staged(plane, slot.chunk);
         if (planes.on_drive[i])
-            planes.data[i] = slot.buffers[i];
+            planes.data[i] = slot.memory.planes[i];
         planes.checksums[i] = slot.checksums[i];
     }
     planes.verified = slot.kept;
-    planes.spilled_gradient = slot.gradient_asked ? slot.gradient : nullptr;
+    planes.spilled_gradient = slot.gradient_asked ? slot.memory.gradient : nullptr;
     return planes;
 }
 
@@ -226,8 +226,8 @@ void UpdatePipeline::write_back(std::size_t index) {
     auto& slot = slots_[index];
     for (const auto plane : context_.plan.planes_of(slot.chunk)) {
         if (staged(plane, slot.chunk))
-            slot.writes.append(
-                context_.store.write(plane, tiles_of(slot.chunk), slot.buffers[index_of(plane)]));
+            slot.writes.append(context_.store.write(plane, tiles_of(slot.chunk),
+                                                    slot.memory.planes[index_of(plane)]));
     }
     // Weights in memory are ready for the next pass now; on the drive once they are written.
     if (!weights_staged(slot.chunk))

@@ -2,14 +2,20 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/update_pipeline.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
+#include "nvme/forwarding_backend.h"
+#include "offload/detail/drive_queues.h"
 #include "offload/tensor_optimizer.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/temporary_folder.h"
@@ -50,6 +56,50 @@ class Gate {
     std::size_t needed_;
     std::size_t counted_ = 0;
     bool gave_up_ = false;
+};
+
+/// Sums what a drive moves by whether its memory had been introduced.
+struct Moved {
+    std::mutex mutex;
+    std::size_t introduced_read_bytes = 0;
+    std::size_t introduced_written_bytes = 0;
+    std::size_t other_read_bytes = 0;
+};
+
+class IntroducedMemory final : public nvme::ForwardingBackend {
+  public:
+    IntroducedMemory(std::unique_ptr<nvme::IoBackend> inner, Moved& moved)
+        : ForwardingBackend(std::move(inner)), moved_(moved) {}
+
+    std::vector<std::string> use_fixed(const nvme::FixedResources& fixed) override {
+        pieces_ = fixed.memory;
+        return {"the memory is not introduced"};
+    }
+    std::size_t submit(std::span<const nvme::BackendOperation> operations) override {
+        const auto taken = ForwardingBackend::submit(operations);
+        const std::lock_guard lock(moved_.mutex);
+        for (const auto& operation : operations.first(taken))
+            count(operation);
+        return taken;
+    }
+
+  private:
+    void count(const nvme::BackendOperation& operation) {
+        const auto* const begin = operation.data;
+        const auto* const end = begin + operation.length_bytes;
+        const bool inside = std::ranges::any_of(pieces_, [&](std::span<const std::byte> piece) {
+            return std::less_equal<>()(piece.data(), begin) &&
+                   std::less_equal<>()(end, piece.data() + piece.size());
+        });
+        if (operation.operation == nvme::IoOperation::read)
+            (inside ? moved_.introduced_read_bytes : moved_.other_read_bytes) +=
+                operation.length_bytes;
+        else if (inside)
+            moved_.introduced_written_bytes += operation.length_bytes;
+    }
+
+    Moved& moved_;
+    std::vector<std::span<std::byte>> pieces_;
 };
 
 std::vector<float> ramp(float slope) {
@@ -127,4 +177,30 @@ TEST_CASE("update pipeline: a drive that stands still holds up no other") {
     const auto found = step_once(options);
     CHECK_FALSE(gate.gave_up());
     CHECK(found == step_once({}));
+}
+
+TEST_CASE("update pipeline: all that an update moves was introduced to its drive") {
+    const TemporaryFolder folder;
+    auto options = on_two_drives(folder);
+    Moved moved;
+    options.io.backend_factory = [&](std::size_t) {
+        return std::make_unique<IntroducedMemory>(
+            std::make_unique<FakeBackend>(FakeScript{}, std::make_shared<FakeLog>()), moved);
+    };
+    CHECK(step_once(options) == step_once({}));
+    constexpr std::size_t state_bytes = elements * 2 * sizeof(float);
+    CHECK(moved.introduced_read_bytes >= state_bytes);  // and what is read ahead
+    CHECK(moved.introduced_written_bytes == state_bytes);
+    CHECK(moved.other_read_bytes == 0);
+}
+
+TEST_CASE("update pipeline: what the drives do without is told once") {
+    Moved moved;
+    IoOptions options;
+    options.backend_factory = [&](std::size_t) {
+        return std::make_unique<IntroducedMemory>(
+            std::make_unique<FakeBackend>(FakeScript{}, std::make_shared<FakeLog>()), moved);
+    };
+    const detail::DriveQueues queues(2, options);
+    CHECK(queues.notes() == std::vector<std::string>{"the memory is not introduced"});
 }
