@@ -79,7 +79,8 @@ class OffloadEngine::Impl {
             tiles_of_units(order_, units_), ledger_);
         collector_ = std::make_unique<detail::GradientCollector>(
             detail::GradientCollector::Context{monitor_, order_, units_, planes_, plan_, spill,
-                                               device_, compute_, stalls_, options_.isa, trace_},
+                                               device_, compute_, stalls_, options_.isa,
+                                               options_.norms, trace_},
             ledger_);
         pipeline_ = std::make_unique<detail::UpdatePipeline>(
             detail::UpdatePipeline::Context{monitor_, board_, store_, planes_, staging_, plan_,
@@ -160,12 +161,12 @@ class OffloadEngine::Impl {
         else
             step_open_ = false;
         auto* const spill = spill_ ? &*spill_ : nullptr;
-        pipeline_->begin_update(
-            std::make_unique<detail::TrainingUpdate>(
-                detail::TrainingUpdate::Context{store_, *collector_, spill, *committer_, *threads_,
-                                                tensor_steps_, options_.rounding_seed},
-                rules(step)),
-            ++version_);
+        pipeline_->begin_update(std::make_unique<detail::TrainingUpdate>(
+                                    detail::TrainingUpdate::Context{
+                                        store_, *collector_, spill, *committer_, *threads_,
+                                        tensor_steps_, options_.rounding_seed, step.most_gradient},
+                                    rules(step)),
+                                ++version_);
     }
     void skip_update() {
         monitor_.throw_if_poisoned();
@@ -244,10 +245,11 @@ class OffloadEngine::Impl {
                                                            : detail::HomelessGradients::elsewhere;
     }
     void count_tables() {
-        ledger_.count("tables", 2 * detail::tile_store_bytes(order_.tiles(), plan_.planes) +
-                                    log_.buffer_bytes() + table_capacity_bytes(shape()) +
-                                    static_cast<std::size_t>(order_.tiles()) * 24 +
-                                    detail::extent_map_bytes(shape().places));
+        ledger_.count("tables",
+                      2 * detail::tile_store_bytes(order_.tiles(), plan_.planes) +
+                          log_.buffer_bytes() + table_capacity_bytes(shape()) +
+                          detail::gradient_scans_bytes(order_.tiles(), order_.tensors().size()) +
+                          detail::extent_map_bytes(shape().places));
         ledger_.count("measures of tensors", measures_.size() * sizeof(measures_.front()));
     }
     detail::BootstrapContext bootstrap() {
@@ -271,8 +273,10 @@ class OffloadEngine::Impl {
     detail::UpdateRules rules(const UpdateStep& step) {
         std::vector<detail::TensorStep> tensors;
         for (TensorId tensor = 0; tensor < order_.tensors().size(); ++tensor)
-            tensors.push_back({order_.tensors()[tensor].group, tensor_steps_[tensor] + 1});
-        return {order_, step.groups, tensors, step.gradient_scale, measures_};
+            tensors.push_back(
+                {order_.tensors()[tensor].group, tensor_steps_[tensor] + 1,
+                 step.tensor_scales.empty() ? step.gradient_scale : step.tensor_scales.at(tensor)});
+        return {order_, step.groups, tensors, measures_};
     }
 
     StateFolder folder_;

@@ -24,12 +24,16 @@
 
 namespace spillway::offload {
 
+/// Which sums of squares a GradientSummary has.
+enum class GradientNorms { of_all, of_each_tensor };
+
 struct OffloadOptions {
     std::size_t threads = 1;  ///< of the update
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
     IoOptions io;
     Durability durability = Durability::on;
     UpdateTiming timing = UpdateTiming::after_norm;
+    GradientNorms norms = GradientNorms::of_all;
     std::uint64_t rounding_seed = 0;  ///< of lossy state: part of the run
     StepTrace* trace = nullptr;       ///< records what the engine does; must outlive it
 };
@@ -39,13 +43,18 @@ struct GradientSummary {
     double norm = 0;               ///< square root of the sum of squares; may be infinite or NaN
     std::uint64_t nonfinite = 0;   ///< elements
     std::string nonfinite_tensor;  ///< the first tensor that has one, "" if none
+    /// Of each tensor's elements, with GradientNorms::of_each_tensor; else empty.
+    std::vector<double> tensor_squares = {};
 };
 
-/// What one update needs: hyper-parameters per group, and the factor on every gradient (clip
-/// coefficient).
+/// What one update needs: hyper-parameters per group, and what is done to the gradients before.
 struct UpdateStep {
-    HyperGroups groups;  ///< of as many passes as the plan was made for
-    double gradient_scale = 1.0;
+    HyperGroups groups;           ///< of as many passes as the plan was made for
+    double gradient_scale = 1.0;  ///< on every gradient (clip coefficient)
+    /// On each tensor's gradient in place of gradient_scale; empty: that.
+    std::vector<double> tensor_scales = {};
+    /// Every gradient is clamped to [-most, most] first, as cpu_optim::clip_values() does.
+    std::optional<float> most_gradient = {};
 };
 
 /// What a commit records beside the tensors.

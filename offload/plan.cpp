@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "offload/detail/gradient_scans.h"
 #include "offload/detail/memory_ledger.h"
 #include "offload/detail/plan_traffic.h"
 #include "offload/detail/spread_order.h"
@@ -191,7 +192,8 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_ranks) const {
                             detail::region_tiles_for(tiles_, request_.drives))};
     items.push_back({"tables", 2 * detail::tile_store_bytes(tiles_, plan_.planes) +
                                    arena_bytes(table_capacity_bytes(shape) + 4096) +
-                                   table_capacity_bytes(shape) + tiles * 24 +
+                                   table_capacity_bytes(shape) +
+                                   detail::gradient_scans_bytes(tiles_, order_.tensors().size()) +
                                    detail::extent_map_bytes(shape.places)});
     if (request_.passes != 1)
         items.push_back(

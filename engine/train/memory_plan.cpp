@@ -179,7 +179,9 @@ offload::NvmeTier nvme_tier(const TrainSettings& settings) noexcept {
 }
 
 offload::UpdateTiming update_timing(const TrainSettings& settings) {
-    const bool nothing_to_wait_for = !settings.clip && settings.nonfinite == "stop" &&
+    const auto clip = settings.clip.kind;
+    const bool nothing_to_wait_for = (clip == ClipKind::off || clip == ClipKind::value) &&
+                                     settings.nonfinite == "stop" &&
                                      needs_of(settings).reach == cpu_optim::Reach::element;
     return nothing_to_wait_for ? offload::UpdateTiming::as_completed
                                : offload::UpdateTiming::after_norm;

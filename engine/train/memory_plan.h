@@ -56,8 +56,8 @@ struct TrainPlan {
 /// Whether the settings name a folder for it.
 [[nodiscard]] offload::NvmeTier nvme_tier(const TrainSettings& settings) noexcept;
 
-/// When updates may run: with nothing to wait for (`--clip off --nonfinite stop`) as gradients
-/// complete.
+/// When updates may run: with nothing to wait for (`--clip off|value:X --nonfinite stop`) as
+/// gradients complete.
 [[nodiscard]] offload::UpdateTiming update_timing(const TrainSettings& settings);
 
 }  // namespace spillway::engine

@@ -120,7 +120,8 @@ double rest_bytes_per_parameter(const TrainSettings& settings) {
 }
 
 bool is_exact(const TrainSettings& settings) {
-    return cpu_optim::is_exact(offload::state_format_of(planes_of(settings)));
+    return cpu_optim::is_exact(offload::state_format_of(planes_of(settings))) &&
+           settings.clip.kind != ClipKind::layer;
 }
 
 }  // namespace spillway::engine

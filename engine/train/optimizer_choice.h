@@ -38,7 +38,7 @@ namespace spillway::engine {
 /// The planes that a run with these settings keeps.
 [[nodiscard]] offload::PlaneSet planes_of(const TrainSettings& settings);
 
-/// Whether all that it keeps is exact (design promise P5).
+/// Whether all that it keeps is exact, and what it does (design promise P5).
 [[nodiscard]] bool is_exact(const TrainSettings& settings);
 
 }  // namespace spillway::engine

@@ -93,7 +93,7 @@ void add_larger_memory(const PlannedRun& run, const AvailableMemory& available,
 
 void add_update_in_backward(const PlannedRun& run, std::vector<Candidate>& candidates) {
     auto candidate = unchanged(run, AdviceKind::timing);
-    candidate.settings.clip.reset();
+    candidate.settings.clip.kind = ClipKind::off;
     candidate.settings.nonfinite = "stop";
     if (update_timing(candidate.settings) == update_timing(run.settings))
         return;  // it is so already, or the optimizer waits for whole tensors

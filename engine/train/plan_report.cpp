@@ -279,9 +279,12 @@ std::vector<std::string> plan_report_lines(const PlanReport& r) {
         "traffic       {} read from the drive and {} written a step, {:.2f} bytes a parameter",
         human_bytes(plan.offload.nvme_read_bytes_per_step),
         human_bytes(plan.offload.nvme_written_bytes_per_step), nvme_bytes_per_parameter(r)));
-    if (!is_exact(run.settings))
+    if (run.settings.state != "fp32")
         lines.push_back(
             fmt::format("formats       state in {}: rounded, not exact", run.settings.state));
+    if (run.settings.clip.kind == ClipKind::layer)
+        lines.push_back(fmt::format("clipping      {}: each tensor by its own norm, not exact",
+                                    clip_text(run.settings.clip)));
     if (r.prediction)
         add_prediction_lines(r, lines);
     add_closing_lines(r, lines);

@@ -127,11 +127,12 @@ SettingField data_field() {
 
 SettingField clip_field() {
     return make(
-        {"clip", "X|off", "largest global norm of the gradients", Scope::run}, JsonKind::text,
-        [](const Settings& s) { return s.clip ? fmt::format("{}", *s.clip) : "off"; },
-        [](Settings& s, const std::string& value) {
-            s.clip = value == "off" ? std::nullopt : std::optional(parse_number<double>(value));
-        });
+        {"clip", "X|value:X|layer:X|off",
+         "the most of the gradients' global norm, of each value, or of each tensor's norm "
+         "(inexact)",
+         Scope::run},
+        JsonKind::text, [](const Settings& s) { return clip_text(s.clip); },
+        [](Settings& s, const std::string& value) { s.clip = parse_clip(value); });
 }
 
 SettingField budget_field() {

@@ -128,8 +128,9 @@ void check_optimizer(const TrainSettings& s, Problems& problems) {
     check_range(problems, "epsilon", s.epsilon, 0, large, "from 0 to 1e30");
     check_range(problems, "weight-decay", s.weight_decay, 0, large, "from 0 to 1e30");
     check_range(problems, "min-lr", s.min_lr, 0, 1, "a part of --lr, from 0 to 1");
-    if (s.clip && !(*s.clip > 0))
-        problems.push_back(fmt::format("--clip is {}; it must be above 0, or off", *s.clip));
+    if (s.clip.kind != ClipKind::off && !(s.clip.most > 0))
+        problems.push_back(
+            fmt::format("--clip is {}; it must be above 0, or off", clip_text(s.clip)));
     if (s.schedule_steps > 0 && s.warmup > s.schedule_steps)
         problems.push_back(fmt::format("--warmup {} is longer than --schedule-steps {}", s.warmup,
                                        s.schedule_steps));

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/train/clip.h"
 #include "nvme/io_backend.h"
 
 namespace spillway::engine {
@@ -43,7 +43,7 @@ struct TrainSettings {
     std::uint64_t warmup = 0;          ///< updates over which the rate rises from 0
     double min_lr = 0;                 ///< the rate at the schedule's end, as a part of lr
     std::uint64_t schedule_steps = 0;  ///< updates to the schedule's end; 0: the first --steps
-    std::optional<double> clip = 1.0;  ///< largest global norm of the gradients; none: off
+    Clip clip;                         ///< of the gradients
     std::string nonfinite = "skip";    ///< what a step with non-finite gradients does: skip, stop
     std::string durable = "on";        ///< two copies and commits, or one copy: on, off
 

@@ -44,6 +44,8 @@ offload::OffloadOptions engine_options(const TrainSettings& settings,
     options.durability =
         settings.durable == "off" ? offload::Durability::off : offload::Durability::on;
     options.timing = update_timing(settings);
+    options.norms = settings.clip.kind == ClipKind::layer ? offload::GradientNorms::of_each_tensor
+                                                          : offload::GradientNorms::of_all;
     options.rounding_seed = settings.seed;
     options.trace = trace;
     return options;
@@ -58,11 +60,6 @@ std::unique_ptr<offload::StepTrace> open_trace(const TrainSettings& settings, Co
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
     return std::chrono::duration<double>(to - from).count();
-}
-
-/// As torch.nn.utils.clip_grad_norm_ has it.
-double clip_coefficient(const std::optional<double>& clip, double norm) {
-    return clip ? std::min(1.0, *clip / (norm + 1e-6)) : 1.0;
 }
 
 }  // namespace
@@ -183,7 +180,7 @@ class Trainer::Impl {
         engine_.begin_pass(training_uses_);
         const bool at_once = update_timing(settings_) == offload::UpdateTiming::as_completed;
         if (at_once)
-            engine_.begin_update(update_step(pace.learning_rate, 1.0));
+            engine_.begin_update(update_step(pace.learning_rate, {}));
         const double loss = step_.train(parameters_, tokens_);
         const auto gradient = engine_.finish_gradients();
         const bool skipped = !at_once && finish_update(pace.learning_rate, gradient);
@@ -205,8 +202,7 @@ class Trainer::Impl {
     /// Returns whether the step was skipped.
     bool finish_update(double learning_rate, const offload::GradientSummary& gradient) {
         if (gradient.nonfinite == 0 && std::isfinite(gradient.norm)) {
-            engine_.begin_update(
-                update_step(learning_rate, clip_coefficient(settings_.clip, gradient.norm)));
+            engine_.begin_update(update_step(learning_rate, gradient));
             return false;
         }
         if (settings_.nonfinite == "stop")
@@ -218,8 +214,11 @@ class Trainer::Impl {
         return true;
     }
 
-    [[nodiscard]] offload::UpdateStep update_step(double learning_rate, double scale) const {
-        return {hyper_groups(settings_, learning_rate), scale};
+    [[nodiscard]] offload::UpdateStep update_step(double learning_rate,
+                                                  const offload::GradientSummary& gradient) const {
+        offload::UpdateStep step{.groups = hyper_groups(settings_, learning_rate)};
+        clip_gradients(settings_.clip, gradient, step);
+        return step;
     }
 
     void advance(double loss, bool skipped) {

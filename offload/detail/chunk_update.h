@@ -23,8 +23,8 @@ struct ChunkPlanes {
     TileRange tiles;
     PerPlane<std::byte*> data{};
     PerPlane<bool> on_drive{};
-    bool verified = false;                        ///< since it came from the drive
-    const std::byte* spilled_gradient = nullptr;  ///< null: it never left host memory
+    bool verified = false;                  ///< since it came from the drive
+    std::byte* spilled_gradient = nullptr;  ///< null: it never left host memory
     /// Per plane, per tile: checksum of the new contents, for planes on the drive.
     PerPlane<std::span<std::uint64_t>> checksums;
 

@@ -15,10 +15,10 @@ Element* element_at(void* base, std::uint64_t first) {
     return static_cast<Element*>(base) + first;
 }
 
-std::vector<TensorStep> steps_of(const ClientTensors& tensors) {
+std::vector<TensorStep> steps_of(const ClientTensors& tensors, double gradient_scale) {
     std::vector<TensorStep> steps;
     for (const auto& tensor : tensors)
-        steps.push_back({tensor.group, tensor.steps + 1});
+        steps.push_back({tensor.group, tensor.steps + 1, gradient_scale});
     return steps;
 }
 
@@ -28,7 +28,7 @@ ClientUpdate::ClientUpdate(const Context& context, std::shared_ptr<StepGradients
                            const HyperGroups& groups, double gradient_scale)
     : context_(context),
       gradients_(std::move(gradients)),
-      rules_(context.store.order(), groups, steps_of(context.tensors), gradient_scale,
+      rules_(context.store.order(), groups, steps_of(context.tensors, gradient_scale),
              context.measures) {}
 
 void ClientUpdate::begin() {

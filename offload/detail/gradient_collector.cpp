@@ -10,7 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "cpu_optim/gradient_scan.h"
 #include "offload/stream_span.h"
 
 namespace spillway::offload::detail {
@@ -33,8 +32,7 @@ GradientCollector::GradientCollector(const Context& context, MemoryLedger& ledge
       stall_(context.compute, context.stalls, context.trace.compute_stalls),
       progress_(context.plan.chunks),
       contributions_seen_(context.order.tensors().size(), 0),
-      tile_squares_(context.order.tiles(), 0.0),
-      tile_nonfinite_(context.order.tiles(), 0),
+      scans_(context.order, context.norms),
       thread_(context.monitor) {
     const auto& plan = context_.plan;
     ArenaCutter cutter(assembly_.bytes());
@@ -69,7 +67,7 @@ void GradientCollector::begin_step() {
     const auto lock = context_.monitor.lock();
     complete_chunks_ = 0;
     std::fill(contributions_seen_.begin(), contributions_seen_.end(), 0u);
-    nonfinite_tensor_.clear();
+    scans_.begin_step();
     for (std::uint64_t chunk = 0; chunk < context_.plan.chunks; ++chunk) {
         auto& progress = progress_[chunk];
         progress.complete = false;
@@ -266,39 +264,18 @@ void GradientCollector::zero_padding(std::uint64_t chunk, float* gradient) const
     std::fill(gradient + (covered - elements.begin), gradient + elements.size(), 0.0f);
 }
 
-void GradientCollector::scan(std::uint64_t chunk, const float* gradient) {
-    const auto tiles = context_.plan.chunk_range(chunk, context_.order.tiles());
-    for (auto tile = tiles.begin; tile < tiles.end; ++tile) {
-        const auto* const data = gradient + (tile - tiles.begin) * tile_elements;
-        const auto found = cpu_optim::scan_gradient(context_.isa, {data, tile_elements});
-        tile_squares_[tile] = found.sum_of_squares;
-        tile_nonfinite_[tile] = found.nonfinite;
-        if (found.nonfinite != 0 && (nonfinite_tensor_.empty() || tile < nonfinite_tile_)) {
-            nonfinite_tile_ = tile;
-            nonfinite_tensor_ = first_nonfinite_tensor(tile, data);
-        }
-    }
-}
-
-std::string GradientCollector::first_nonfinite_tensor(std::uint64_t tile,
-                                                      const float* gradient) const {
-    const auto* const bad =
-        std::find_if(gradient, gradient + tile_elements, [](float x) { return !std::isfinite(x); });
-    const auto element = tile * tile_elements + static_cast<std::uint64_t>(bad - gradient);
-    return context_.order.tensors()[context_.order.tensors_in({element, element + 1}).first].name;
-}
-
 void GradientCollector::complete(std::uint64_t chunk, float* gradient) {
     {
         const TraceSpan event(context_.trace.gradients, "scan", {.what = "chunk", .number = chunk});
-        scan(chunk, gradient);
+        scans_.scan(context_.isa, context_.plan.chunk_range(chunk, context_.order.tiles()),
+                    gradient);
     }
-    if (context_.spill == nullptr && !nonfinite_tensor_.empty())
+    if (context_.spill == nullptr && !scans_.nonfinite_tensor().empty())
         throw NonfiniteGradient(
             fmt::format("the gradient of tensor '{}' is not finite; the run stops here and can be "
                         "resumed from its last commit "
                         "(with a smaller learning rate, or with --nonfinite skip)",
-                        nonfinite_tensor_));
+                        scans_.nonfinite_tensor()));
     std::optional<std::size_t> spilled;
     if (context_.spill != nullptr && context_.planes.gradient(chunk) == nullptr) {
         const auto slot = *progress_[chunk].host_slot;
@@ -332,15 +309,7 @@ GradientSummary GradientCollector::finish() {
         const auto lock = context_.monitor.lock();
         free_host_slots_.push_back(slot);
     }
-    GradientSummary summary;
-    double squares = 0;
-    for (std::uint64_t tile = 0; tile < context_.order.tiles(); ++tile) {
-        squares += tile_squares_[tile];
-        summary.nonfinite += tile_nonfinite_[tile];
-    }
-    summary.norm = std::sqrt(squares);
-    summary.nonfinite_tensor = nonfinite_tensor_;
-    return summary;
+    return scans_.summary();
 }
 
 std::string GradientCollector::incomplete_tensors() const {
@@ -363,8 +332,8 @@ bool GradientCollector::is_complete(std::uint64_t chunk) const {
     return progress_[chunk].complete;
 }
 
-const float* GradientCollector::in_memory(std::uint64_t chunk) const {
-    if (const auto* const resident = context_.planes.gradient(chunk))
+float* GradientCollector::in_memory(std::uint64_t chunk) const {
+    if (auto* const resident = context_.planes.gradient(chunk))
         return resident;
     const auto lock = context_.monitor.lock();
     return progress_[chunk].host_slot ? host_slots_[*progress_[chunk].host_slot].data : nullptr;

@@ -14,6 +14,7 @@
 #include "offload/detail/copied_arena.h"
 #include "offload/detail/engine_thread.h"
 #include "offload/detail/engine_trace.h"
+#include "offload/detail/gradient_scans.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/host_planes.h"
 #include "offload/detail/monitor.h"
@@ -40,6 +41,7 @@ class GradientCollector {
         cuda::Stream& compute;
         StallTotals& stalls;
         cpu_optim::Isa isa;
+        GradientNorms norms = GradientNorms::of_all;
         EngineTrace trace = {};
     };
     GradientCollector(const Context& context, MemoryLedger& ledger);
@@ -59,8 +61,8 @@ class GradientCollector {
     [[nodiscard]] bool is_complete(std::uint64_t chunk) const;
     /// Blocks until it is.
     void wait_complete(std::uint64_t chunk);
-    /// The complete gradient in host memory, or null: it was spilled.
-    [[nodiscard]] const float* in_memory(std::uint64_t chunk) const;
+    /// The complete gradient in host memory, the update's to change, or null: it was spilled.
+    [[nodiscard]] float* in_memory(std::uint64_t chunk) const;
     /// The update has read the gradient of `chunk`.
     void consumed(std::uint64_t chunk);
 
@@ -93,11 +95,8 @@ class GradientCollector {
     [[nodiscard]] float* place(std::uint64_t chunk);
     [[nodiscard]] std::size_t free_host_slot();
     void zero_padding(std::uint64_t chunk, float* gradient) const;
-    void scan(std::uint64_t chunk, const float* gradient);
     void complete(std::uint64_t chunk, float* gradient);
     [[nodiscard]] ElementRange chunk_elements(std::uint64_t chunk) const noexcept;
-    [[nodiscard]] std::string first_nonfinite_tensor(std::uint64_t tile,
-                                                     const float* gradient) const;
     [[nodiscard]] std::string incomplete_tensors() const;
 
     Context context_;
@@ -119,10 +118,7 @@ class GradientCollector {
     std::vector<HostSlot> host_slots_;
     std::deque<std::size_t> spilling_slots_;
     std::vector<std::uint32_t> contributions_seen_;  ///< per tensor
-    std::vector<double> tile_squares_;
-    std::vector<std::uint64_t> tile_nonfinite_;
-    std::string nonfinite_tensor_;
-    std::uint64_t nonfinite_tile_ = 0;
+    GradientScans scans_;
 
     EngineThread thread_;
 };

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "cpu_optim/gradient_clip.h"
+
 namespace spillway::offload::detail {
 
 TrainingUpdate::TrainingUpdate(const Context& context, UpdateRules rules)
@@ -29,7 +31,7 @@ void TrainingUpdate::wait_for_gradients(std::uint64_t chunk) {
 template <typename Body>
 void TrainingUpdate::for_each_gradient(std::span<const ChunkPlanes> chunks, const Body& body,
                                        const Updated& done) const {
-    std::vector<const float*> gradients;
+    std::vector<float*> gradients;
     for (const auto& chunk : chunks)
         gradients.push_back(gradient_of(chunk));
     for_each_tile(
@@ -44,7 +46,7 @@ void TrainingUpdate::for_each_gradient(std::span<const ChunkPlanes> chunks, cons
 void TrainingUpdate::measure(std::span<const ChunkPlanes> chunks) {
     for_each_gradient(
         chunks,
-        [&](const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) {
+        [&](const ChunkPlanes& chunk, std::uint64_t index, float* gradient) {
             measure_tile(chunk, index, gradient);
         },
         [](const ChunkPlanes&) {});
@@ -57,7 +59,7 @@ void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& 
                       [](TensorId) { return true; });
     for_each_gradient(
         chunks,
-        [&](const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) {
+        [&](const ChunkPlanes& chunk, std::uint64_t index, float* gradient) {
             update_tile(chunk, index, gradient);
         },
         [&](const ChunkPlanes& chunk) {
@@ -66,10 +68,9 @@ void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& 
         });
 }
 
-const float* TrainingUpdate::gradient_of(const ChunkPlanes& chunk) const {
-    return chunk.spilled_gradient != nullptr
-               ? reinterpret_cast<const float*>(chunk.spilled_gradient)
-               : context_.gradients.in_memory(chunk.chunk);
+float* TrainingUpdate::gradient_of(const ChunkPlanes& chunk) const {
+    return chunk.spilled_gradient != nullptr ? reinterpret_cast<float*>(chunk.spilled_gradient)
+                                             : context_.gradients.in_memory(chunk.chunk);
 }
 
 void TrainingUpdate::end() {
@@ -111,9 +112,16 @@ void TrainingUpdate::verify(const ChunkPlanes& chunk, std::uint64_t index,
                                std::as_bytes(std::span(gradient, tile_elements)));
 }
 
-void TrainingUpdate::measure_tile(const ChunkPlanes& chunk, std::uint64_t index,
-                                  const float* gradient) {
+/// In place: nobody else wants the gradient, and what is clamped already stays as it is.
+void TrainingUpdate::clamp(float* gradient) const {
+    if (context_.most_gradient)
+        cpu_optim::clip_values(context_.threads.isa(), gradient, cpu_optim::GradientType::fp32,
+                               tile_elements, *context_.most_gradient);
+}
+
+void TrainingUpdate::measure_tile(const ChunkPlanes& chunk, std::uint64_t index, float* gradient) {
     verify(chunk, index, gradient);
+    clamp(gradient);
     for_each_part(chunk, index, gradient,
                   [&](TensorId tensor, const TilePart& part, const cpu_optim::ElementwiseRun& run) {
                       rules_.measure(context_.threads.isa(), tensor, part, run);
@@ -121,8 +129,9 @@ void TrainingUpdate::measure_tile(const ChunkPlanes& chunk, std::uint64_t index,
 }
 
 void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
-                                 const float* gradient) const {
+                                 float* gradient) const {
     verify(chunk, index, gradient);
+    clamp(gradient);
     for_each_part(chunk, index, gradient,
                   [&](TensorId tensor, const TilePart& part, const cpu_optim::ElementwiseRun& run) {
                       const auto overflowed =

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,7 +18,8 @@
 namespace spillway::offload::detail {
 
 /// One update of weights that the engine owns, with gradients that its collector took in: tile by
-/// tile while a tile is in cache, verify checksums, scale, optimizer, new weight, new checksums.
+/// tile while a tile is in cache, verify checksums, clamp, scale, optimizer, new weight, new
+/// checksums.
 class TrainingUpdate final : public ChunkUpdate {
   public:
     struct Context {
@@ -27,7 +29,8 @@ class TrainingUpdate final : public ChunkUpdate {
         Committer& committer;
         UpdateThreads& threads;
         std::vector<std::uint64_t>& tensor_steps;
-        std::uint64_t rounding_seed;  ///< of lossy state
+        std::uint64_t rounding_seed;         ///< of lossy state
+        std::optional<float> most_gradient;  ///< as UpdateStep's
     };
     TrainingUpdate(const Context& context, UpdateRules rules);
 
@@ -42,7 +45,7 @@ class TrainingUpdate final : public ChunkUpdate {
     void end() override;
 
   private:
-    [[nodiscard]] const float* gradient_of(const ChunkPlanes& chunk) const;
+    [[nodiscard]] float* gradient_of(const ChunkPlanes& chunk) const;
     /// body(chunk, index of a tile in it, its gradient), of the chunks' tiles, by all threads.
     template <typename Body>
     void for_each_gradient(std::span<const ChunkPlanes> chunks, const Body& body,
@@ -51,8 +54,9 @@ class TrainingUpdate final : public ChunkUpdate {
     void for_each_part(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient,
                        const Visit& visit) const;
     void verify(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) const;
-    void measure_tile(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient);
-    void update_tile(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) const;
+    void clamp(float* gradient) const;
+    void measure_tile(const ChunkPlanes& chunk, std::uint64_t index, float* gradient);
+    void update_tile(const ChunkPlanes& chunk, std::uint64_t index, float* gradient) const;
 
     Context context_;
     UpdateRules rules_;

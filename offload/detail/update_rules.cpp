@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <stdexcept>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -21,19 +22,18 @@ struct Made {
     std::vector<std::size_t> rule_of;
 };
 
-/// One of a kind for all tensors of a group that are at the same step.
+/// One of a kind for all tensors of a group that are at the same step and take the same scale.
 template <class Hyper>
-Made<Hyper> make_rules(const std::vector<Hyper>& groups, std::span<const TensorStep> tensors,
-                       double gradient_scale) {
+Made<Hyper> make_rules(const std::vector<Hyper>& groups, std::span<const TensorStep> tensors) {
     Made<Hyper> made;
-    std::map<std::pair<std::uint32_t, std::uint64_t>, std::size_t> known;
+    std::map<std::tuple<std::uint32_t, std::uint64_t, double>, std::size_t> known;
     for (const auto& tensor : tensors) {
-        const auto [found, is_new] =
-            known.try_emplace({tensor.group, tensor.number}, made.coefficients.size());
+        const auto [found, is_new] = known.try_emplace(
+            {tensor.group, tensor.number, tensor.gradient_scale}, made.coefficients.size());
         if (is_new) {
             const auto& hyper = groups.at(tensor.group);
             made.coefficients.push_back(
-                cpu_optim::make_coefficients(hyper, tensor.number, gradient_scale));
+                cpu_optim::make_coefficients(hyper, tensor.number, tensor.gradient_scale));
             made.hyper.push_back(hyper);
         }
         made.rule_of.push_back(found->second);
@@ -50,15 +50,14 @@ TensorMeasures make_measures(const ElementOrder& order, std::size_t passes) {
 }
 
 UpdateRules::UpdateRules(const ElementOrder& order, const HyperGroups& groups,
-                         std::span<const TensorStep> tensors, double gradient_scale,
-                         TensorMeasures& measures)
+                         std::span<const TensorStep> tensors, TensorMeasures& measures)
     : order_(order), measures_(measures) {
     if ((groups.needs().passes == 1) != measures.empty())
         throw std::logic_error(
             fmt::format("{} takes {} passes, and the engine was planned for another number",
                         groups.optimizer_name(0), groups.needs().passes));
     groups.visit([&](const auto& list) {
-        auto made = make_rules(list, tensors, gradient_scale);
+        auto made = make_rules(list, tensors);
         rule_of_ = std::move(made.rule_of);
         if constexpr (std::is_same_v<std::decay_t<decltype(list)>, HyperGroups::Elementwise>) {
             rules_ = std::move(made.coefficients);

@@ -18,10 +18,12 @@
 
 namespace spillway::offload::detail {
 
-/// A tensor's part in one step: whose hyper-parameters it takes, and which of its own steps it is.
+/// A tensor's part in one step: whose hyper-parameters it takes, which of its own steps it is, and
+/// the factor on its gradient.
 struct TensorStep {
     std::uint32_t group = 0;
     std::uint64_t number = 1;
+    double gradient_scale = 1;
 };
 
 /// What the first pass of an optimizer of whole tensors finds: a value for each tensor's part of a
@@ -45,8 +47,7 @@ class UpdateRules {
     /// of the step. Throws std::invalid_argument as make_coefficients(), or
     /// std::logic_error if the engine was planned for another number of passes.
     UpdateRules(const ElementOrder& order, const HyperGroups& groups,
-                std::span<const TensorStep> tensors, double gradient_scale,
-                TensorMeasures& measures);
+                std::span<const TensorStep> tensors, TensorMeasures& measures);
 
     /// Changes nothing of the chunk.
     void measure(cpu_optim::Isa isa, TensorId tensor, const TilePart& part,

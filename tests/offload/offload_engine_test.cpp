@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t steps = 4;
 
-SyntheticOutcome run_once(const SyntheticPlacement& placement, double clip = 0.05,
+SyntheticOutcome run_once(const SyntheticPlacement& placement, const SyntheticClip& clip = 0.05,
                           const std::vector<std::uint64_t>& nonfinite = {},
                           const SyntheticGroups& groups = synthetic_adamw()) {
     const TemporaryFolder folder;
@@ -154,6 +154,49 @@ TEST_CASE(
             CHECK(same_bits(run_once(placement, 0.0).masters, expected));
         }
     }
+}
+
+TEST_CASE("gradients clipped by value or tensor by tensor have the reference's bits anywhere") {
+    SyntheticClip clip;
+    const bool by_value = GENERATE(true, false);
+    if (by_value)
+        clip.value = 0.004f;
+    else
+        clip.layer = 0.02;
+    CAPTURE(by_value);
+    const auto expected = reference_synthetic(steps, clip);
+    CHECK_FALSE(same_bits(expected, reference_synthetic(steps, 0.0)));
+    for (const auto& placement : {SyntheticPlacement{}, starved("sim:64MiB")}) {
+        const auto outcome = run_once(placement, clip);
+        CHECK(same_bits(outcome.masters, expected));
+        CHECK(outcome.statistics.host_peak_bytes <= outcome.plan.host_bytes);
+    }
+    if (by_value) {
+        auto placement = starved("cpu");
+        placement.timing = UpdateTiming::as_completed;
+        CHECK(same_bits(run_once(placement, clip).masters, expected));
+    }
+}
+
+TEST_CASE("whole tensors are measured with the gradients that they are moved by") {
+    using Lamb = cpu_optim::LambHyperParameters;
+    const SyntheticLayerwiseGroups groups{Lamb{.learning_rate = 0.02, .weight_decay = 0.1},
+                                          Lamb{.learning_rate = 0.01}};
+    SyntheticClip clip;
+    clip.value = 0.004f;
+    const TemporaryFolder folder;
+    std::filesystem::create_directory(folder.path() / "drive");
+    SyntheticRun run;
+    run.out = folder.path() / "out";
+    run.nvme = folder.path() / "drive";
+    run.steps = 2;
+    run.placement = starved("cpu");
+    run.placement.host_bytes = std::size_t{22} << 20;
+    run.clip = clip;
+    run.layerwise = groups;
+    const auto outcome = run_synthetic(run);
+    CHECK(outcome.plan.nvme_read_bytes_per_step > 0);
+    CHECK(same_bits(outcome.masters, reference_synthetic(2, clip, groups)));
 }
 
 TEST_CASE("a step with a non-finite gradient changes nothing when skipped") {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "cpu_optim/gradient_clip.h"
 #include "cpu_optim/gradient_scan.h"
 #include "tests/offload/whole_layer.h"
 #include "tests/offload/whole_state.h"
@@ -44,6 +45,7 @@ class Client {
   private:
     PlanRequest request() const;
     HyperGroups groups() const;
+    void scale(UpdateStep& step, const GradientSummary& summary) const;
     void pass(std::uint64_t iteration);
     void reading_pass();
     void contribution(std::size_t unit, const float* weights, std::uint64_t iteration,
@@ -128,6 +130,16 @@ void Client::pass(std::uint64_t iteration) {
     }
 }
 
+void Client::scale(UpdateStep& step, const GradientSummary& summary) const {
+    const auto& clip = run_.clip;
+    if (clip.layer) {
+        for (const auto squares : summary.tensor_squares)
+            step.tensor_scales.push_back(cpu_optim::clip_coefficient(*clip.layer, squares, 1.0));
+    } else if (!clip.value && clip.norm > 0) {
+        step.gradient_scale = std::min(1.0, clip.norm / (summary.norm + 1e-6));
+    }
+}
+
 SyntheticOutcome Client::train() {
     SyntheticOutcome outcome;
     outcome.plan = make_plan(order_, model_.units, request());
@@ -143,6 +155,7 @@ SyntheticOutcome Client::train() {
     options.io.every_drive.backend = placement.backend;
     options.durability = placement.durability;
     options.timing = placement.timing;
+    options.norms = run_.clip.layer ? GradientNorms::of_each_tensor : GradientNorms::of_all;
     options.rounding_seed = synthetic_rounding_seed;
     options.io.drive_rates = run_.drive_rates;
     options.io.backend_factory = placement.backend_factory;
@@ -164,7 +177,7 @@ SyntheticOutcome Client::train() {
         for (std::uint64_t reading = 0; reading < run_.reading_passes; ++reading)
             reading_pass();
         engine_->begin_pass(model_.uses);
-        UpdateStep step{groups(), 1.0};
+        UpdateStep step{.groups = groups(), .most_gradient = run_.clip.value};
         if (placement.timing == UpdateTiming::as_completed)
             engine_->begin_update(step);
         pass(iteration);
@@ -174,8 +187,7 @@ SyntheticOutcome Client::train() {
             if (summary.nonfinite != 0) {
                 engine_->skip_update();
             } else {
-                step.gradient_scale =
-                    run_.clip > 0 ? std::min(1.0, run_.clip / (summary.norm + 1e-6)) : 1.0;
+                scale(step, summary);
                 engine_->begin_update(step);
             }
         }
@@ -250,7 +262,35 @@ using TensorUpdate =
     std::function<void(TensorId tensor, std::uint64_t update, std::span<float> masters,
                        std::span<const float> gradients, double scale)>;
 
-std::vector<float> train_reference(const ElementOrder& order, std::uint64_t steps, double clip,
+/// By tensor: the factor on its gradient.
+std::vector<double> reference_scales(const ElementOrder& order, std::span<const float> gradient,
+                                     const SyntheticClip& clip) {
+    const auto squares_of = [&](ElementRange range) {
+        double squares = 0;
+        for (auto begin = range.begin; begin < range.end;) {
+            const auto end = std::min(range.end, (begin / tile_elements + 1) * tile_elements);
+            squares += cpu_optim::scan_gradient(cpu_optim::Isa::scalar,
+                                                gradient.subspan(begin, end - begin))
+                           .sum_of_squares;
+            begin = end;
+        }
+        return squares;
+    };
+    const auto scale = [](double most, double squares) {
+        return most > 0 ? std::min(1.0, most / (std::sqrt(squares) + 1e-6)) : 1.0;
+    };
+    std::vector<double> scales;
+    for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor) {
+        if (clip.layer)
+            scales.push_back(scale(*clip.layer, squares_of(order.range(tensor))));
+        else
+            scales.push_back(clip.value ? 1.0 : scale(clip.norm, squares_of({0, gradient.size()})));
+    }
+    return scales;
+}
+
+std::vector<float> train_reference(const ElementOrder& order, std::uint64_t steps,
+                                   const SyntheticClip& clip,
                                    const std::vector<std::uint64_t>& nonfinite_iterations,
                                    const TensorUpdate& update_tensor) {
     const auto padded = order.tiles() * tile_elements;
@@ -278,16 +318,14 @@ std::vector<float> train_reference(const ElementOrder& order, std::uint64_t step
                     sums[i] += synthetic_gradient(masters[i], tensor, i, iteration, 1);
             }
         });
-        double squares = 0;
-        for (std::uint64_t tile = 0; tile < order.tiles(); ++tile)
-            squares +=
-                cpu_optim::scan_gradient(cpu_optim::Isa::scalar,
-                                         {gradient.data() + tile * tile_elements, tile_elements})
-                    .sum_of_squares;
-        const double scale = clip > 0 ? std::min(1.0, clip / (std::sqrt(squares) + 1e-6)) : 1.0;
+        const auto scales = reference_scales(order, gradient, clip);
+        if (clip.value) {
+            for (auto& value : gradient)
+                value = std::clamp(value, -*clip.value, *clip.value);
+        }
         ++update;
         for_each_tensor([&](TensorId tensor, std::span<float> masters, std::span<float> sums) {
-            update_tensor(tensor, update, masters, sums, scale);
+            update_tensor(tensor, update, masters, sums, scales[tensor]);
         });
     }
     std::vector<float> result;
@@ -299,7 +337,7 @@ std::vector<float> train_reference(const ElementOrder& order, std::uint64_t step
 
 }  // namespace
 
-std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
+std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip& clip,
                                        const std::vector<std::uint64_t>& nonfinite_iterations,
                                        const SyntheticGroups& groups,
                                        cpu_optim::StateFormat format) {
@@ -318,7 +356,7 @@ std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
         });
 }
 
-std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
+std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip& clip,
                                        const SyntheticLayerwiseGroups& groups) {
     const ElementOrder order(synthetic_model().tensors);
     std::vector<WholeLayer> layers;

@@ -53,6 +53,14 @@ using SyntheticGroups = std::array<cpu_optim::HyperParameters, 2>;
 [[nodiscard]] SyntheticGroups synthetic_adamw();
 using SyntheticLayerwiseGroups = std::array<cpu_optim::LayerwiseHyperParameters, 2>;
 
+/// What is done to a step's gradients.
+struct SyntheticClip {
+    SyntheticClip(double of_all = 0.05) : norm(of_all) {}
+    double norm;                       ///< of all, at most; 0: any
+    std::optional<float> value = {};   ///< in place of it: the most of each value
+    std::optional<double> layer = {};  ///< in place of it: the most of each tensor's norm
+};
+
 /// Trains until `steps` iterations are done in all, resuming what is in `out` if a commit is there.
 struct SyntheticRun {
     std::filesystem::path out;
@@ -61,7 +69,7 @@ struct SyntheticRun {
     std::function<std::vector<double>()> drive_rates = {};
     std::uint64_t steps = 0;
     SyntheticPlacement placement;
-    double clip = 0.05;
+    SyntheticClip clip;
     /// Passes that only read the weights, before each step.
     std::uint64_t reading_passes = 0;
     /// Iterations whose gradient has a NaN.
@@ -85,11 +93,12 @@ struct SyntheticOutcome {
 
 /// The same training as a plain loop over arrays with the scalar reference.
 [[nodiscard]] std::vector<float> reference_synthetic(
-    std::uint64_t steps, double clip, const std::vector<std::uint64_t>& nonfinite_iterations = {},
+    std::uint64_t steps, const SyntheticClip& clip,
+    const std::vector<std::uint64_t>& nonfinite_iterations = {},
     const SyntheticGroups& groups = synthetic_adamw(),
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32);
 /// The same with an optimizer of whole tensors, element by element as its paper reads.
-[[nodiscard]] std::vector<float> reference_synthetic(std::uint64_t steps, double clip,
+[[nodiscard]] std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip& clip,
                                                      const SyntheticLayerwiseGroups& groups);
 
 }  // namespace spillway::testing

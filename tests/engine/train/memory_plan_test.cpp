@@ -90,7 +90,7 @@ TEST_CASE("memory_plan: updates run with backward only where nothing must be wai
     using spillway::offload::UpdateTiming;
     TrainSettings settings;
     CHECK(update_timing(settings) == UpdateTiming::after_norm);
-    settings.clip.reset();
+    settings.clip.kind = ClipKind::off;
     CHECK(update_timing(settings) == UpdateTiming::after_norm);
     settings.nonfinite = "stop";
     CHECK(update_timing(settings) == UpdateTiming::as_completed);
@@ -98,6 +98,6 @@ TEST_CASE("memory_plan: updates run with backward only where nothing must be wai
     CHECK(update_timing(settings) == UpdateTiming::after_norm);
     settings.optimizer = "lion";
     CHECK(update_timing(settings) == UpdateTiming::as_completed);
-    settings.clip = 1.0;
+    settings.clip = Clip{};
     CHECK(update_timing(settings) == UpdateTiming::after_norm);
 }

@@ -20,7 +20,7 @@ TrainSettings started() {
     s.model = "gpt2:2x64x2";
     s.data = {"a.txt", "b.txt"};
     s.lr = 1e-8;  // a text with an exponent
-    s.clip = std::nullopt;
+    s.clip.kind = ClipKind::off;
     s.steps = 100;
     s.schedule_steps = 100;
     s.host_mem = 1000;
@@ -40,7 +40,7 @@ TEST_CASE("run_record: a resume takes the run's settings and its length, but no 
     CHECK(resumed.model == "gpt2:2x64x2");
     CHECK(resumed.data == std::vector<std::string>{"a.txt", "b.txt"});
     CHECK(resumed.lr == 1e-8);
-    CHECK_FALSE(resumed.clip.has_value());
+    CHECK(resumed.clip.kind == ClipKind::off);
     CHECK(resumed.steps == 100);
     CHECK(resumed.schedule_steps == 100);
     CHECK(resumed.host_mem == 0);

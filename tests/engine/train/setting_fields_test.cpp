@@ -60,13 +60,13 @@ TEST_CASE("setting_fields: fields write the member they name") {
     field("beta2").write(s, "0.999");
     field("weight-decay").write(s, "0.01");
     CHECK(s.host_mem == std::uint64_t{8} << 30);
-    CHECK_FALSE(s.clip.has_value());
+    CHECK(s.clip.kind == ClipKind::off);
     CHECK(s.budget_s == 7200);
     CHECK(s.data == std::vector<std::string>{"a", "b"});
     CHECK(s.beta2 == 0.999);
     CHECK(s.weight_decay == 0.01);
     field("clip").write(s, "0.5");
-    CHECK(s.clip == 0.5);
+    CHECK(s.clip == Clip{ClipKind::norm, 0.5});
 }
 
 TEST_CASE("setting_fields: what changes the result is fixed by the run, what places it is not") {

@@ -89,7 +89,10 @@ TEST_CASE("train_settings: contradictions and values out of range name option an
         s.beta2 = 1, said = "--beta2 is 1";
     }
     SECTION("a clip of nothing") {
-        s.clip = 0.0, said = "--clip is 0";
+        s.clip.most = 0, said = "--clip is 0";
+    }
+    SECTION("a clip of less than nothing") {
+        s.clip = {ClipKind::value, -1}, said = "--clip is value:-1; it must be above 0, or off";
     }
     SECTION("a trust that goes the wrong way") {
         s.trust_coefficient = -1, said = "--trust-coefficient is -1";
