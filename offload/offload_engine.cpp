@@ -13,11 +13,13 @@
 #include "offload/detail/committer.h"
 #include "offload/detail/drive_files.h"
 #include "offload/detail/engine_trace.h"
+#include "offload/detail/folder_checks.h"
 #include "offload/detail/gradient_collector.h"
 #include "offload/detail/gradient_spill.h"
 #include "offload/detail/master_reader.h"
 #include "offload/detail/memory_ledger.h"
 #include "offload/detail/training_update.h"
+#include "offload/detail/unit_slots.h"
 #include "offload/detail/update_pipeline.h"
 #include "offload/detail/update_rules.h"
 #include "offload/detail/weight_streamer.h"
@@ -26,16 +28,6 @@ namespace spillway::offload {
 namespace {
 
 using detail::StallCause;
-
-std::vector<TileRange> tiles_of_units(const ElementOrder& order, const std::vector<Unit>& units) {
-    std::vector<TileRange> tiles;
-    for (const auto& unit : units) {
-        const auto range = unit_range(order, unit);
-        tiles.push_back(
-            {range.begin / tile_elements, (range.end + tile_elements - 1) / tile_elements});
-    }
-    return tiles;
-}
 
 }  // namespace
 
@@ -61,7 +53,9 @@ class OffloadEngine::Impl {
                CommitLog::start_for(folder_.folder()), folder_.manifest().generation),
           tensor_steps_(order_.tensors().size(), 0),
           measures_(detail::make_measures(order_, plan_.passes)) {
-        check_folder();
+        if (plan_.planes.contains(Plane::average) != options_.average.has_value())
+            throw std::logic_error("a plan has a plane for an average of the weights, or has none");
+        detail::check_planes(folder_, plan_.planes);
         count_tables();
         for (const auto& run : planes_.copied())
             registrations_.push_back(device_.register_host(run.data(), run.size()));
@@ -76,7 +70,7 @@ class OffloadEngine::Impl {
         streamer_ = std::make_unique<detail::WeightStreamer>(
             detail::WeightStreamer::Context{monitor_, board_, store_, planes_, plan_, device_,
                                             compute_, stalls_, update_time_, options_.isa, trace_},
-            tiles_of_units(order_, units_), ledger_);
+            detail::tiles_of_units(order_, units_), ledger_);
         collector_ = std::make_unique<detail::GradientCollector>(
             detail::GradientCollector::Context{monitor_, order_, units_, planes_, plan_, spill,
                                                device_, compute_, stalls_, options_.isa,
@@ -128,9 +122,11 @@ class OffloadEngine::Impl {
         pipeline_->start();
     }
 
-    void begin_pass(std::vector<std::size_t> uses) {
+    void begin_pass(std::vector<std::size_t> uses, WeightKind kind) {
         monitor_.throw_if_poisoned();
-        streamer_->begin_pass(std::move(uses), version_);
+        if (kind == WeightKind::averaged)
+            settle_average();
+        streamer_->begin_pass(std::move(uses), version_, kind);
     }
 
     const float* acquire_weights(std::size_t unit) {
@@ -161,12 +157,19 @@ class OffloadEngine::Impl {
         else
             step_open_ = false;
         auto* const spill = spill_ ? &*spill_ : nullptr;
-        pipeline_->begin_update(std::make_unique<detail::TrainingUpdate>(
-                                    detail::TrainingUpdate::Context{
-                                        store_, *collector_, spill, *committer_, *threads_,
-                                        tensor_steps_, options_.rounding_seed, step.most_gradient},
-                                    rules(step)),
-                                ++version_);
+        ++version_;
+        const detail::TrainingUpdate::Context context{
+            store_,
+            *collector_,
+            spill,
+            *committer_,
+            *threads_,
+            tensor_steps_,
+            options_.rounding_seed,
+            step.most_gradient,
+            options_.average ? options_.average->coefficients(version_) : std::nullopt};
+        pipeline_->begin_update(std::make_unique<detail::TrainingUpdate>(context, rules(step)),
+                                version_);
     }
     void skip_update() {
         monitor_.throw_if_poisoned();
@@ -180,9 +183,14 @@ class OffloadEngine::Impl {
     void wait_idle() { pipeline_->wait_idle(); }
 
     [[nodiscard]] std::uint64_t update() const noexcept { return version_; }
+    [[nodiscard]] bool has_average() const noexcept {
+        return options_.average && options_.average->is_there(version_);
+    }
 
-    void visit_masters(const MasterVisitor& visit) {
+    void visit_masters(const MasterVisitor& visit, WeightKind kind) {
         wait_idle();
+        if (kind == WeightKind::averaged)
+            settle_average();
         const auto resident = [this](Plane plane, std::uint64_t tile) -> const std::byte* {
             const auto chunk = tile / plan_.chunk_tiles;
             const auto* const data = planes_.plane(plane, chunk);
@@ -190,7 +198,7 @@ class OffloadEngine::Impl {
                                    : data + (tile - chunk * plan_.chunk_tiles) * tile_bytes(plane);
         };
         detail::MasterReader(store_, resident, options_.isa, work_.bytes())
-            .visit({0, order_.length()}, visit);
+            .visit({0, order_.length()}, kind, visit);
     }
 
     [[nodiscard]] OffloadStatistics statistics() const;
@@ -230,16 +238,6 @@ class OffloadEngine::Impl {
         return copies.size() == 1 ? std::vector<double>{1.0}
                                   : std::vector<double>(copies.begin(), copies.end());
     }
-    void check_folder() const {
-        if (folder_.manifest().planes != plan_.planes)
-            throw FolderRefused(fmt::format(
-                "{}: this run keeps {} planes per parameter with state in {}, its optimizer needs "
-                "{} "
-                "with state in {}",
-                folder_.folder().string(), folder_.manifest().planes.size(),
-                cpu_optim::state_format_name(state_format_of(folder_.manifest().planes)),
-                plan_.planes.size(), cpu_optim::state_format_name(state_format_of(plan_.planes))));
-    }
     [[nodiscard]] detail::HomelessGradients homeless_gradients() const noexcept {
         return options_.timing == UpdateTiming::after_norm ? detail::HomelessGradients::spilled
                                                            : detail::HomelessGradients::elsewhere;
@@ -268,6 +266,15 @@ class OffloadEngine::Impl {
         }
         const detail::StallTimer timer(stalls_, StallCause::commit, trace_.driver_stalls);
         pipeline_->wait_idle();
+    }
+
+    /// Its plane is written as moments are: nobody waits for one chunk of it.
+    void settle_average() {
+        if (!has_average())
+            throw std::logic_error(
+                fmt::format("after {} updates there is no average of the weights", version_));
+        wait_idle();
+        monitor_.throw_if_poisoned();
     }
 
     detail::UpdateRules rules(const UpdateStep& step) {
@@ -348,8 +355,11 @@ std::optional<RecoveredRun> OffloadEngine::recover() {
 void OffloadEngine::initialise(const InitialValues& fill, const CommitNote& note) {
     impl_->initialise(fill, note);
 }
-void OffloadEngine::begin_pass(std::vector<std::size_t> unit_uses) {
-    impl_->begin_pass(std::move(unit_uses));
+void OffloadEngine::begin_pass(std::vector<std::size_t> unit_uses, WeightKind kind) {
+    impl_->begin_pass(std::move(unit_uses), kind);
+}
+bool OffloadEngine::has_average() const noexcept {
+    return impl_->has_average();
 }
 const float* OffloadEngine::acquire_weights(std::size_t unit) {
     return impl_->acquire_weights(unit);
@@ -381,8 +391,8 @@ void OffloadEngine::wait_idle() {
 std::uint64_t OffloadEngine::update() const noexcept {
     return impl_->update();
 }
-void OffloadEngine::visit_masters(const MasterVisitor& visit) {
-    impl_->visit_masters(visit);
+void OffloadEngine::visit_masters(const MasterVisitor& visit, WeightKind kind) {
+    impl_->visit_masters(visit, kind);
 }
 OffloadStatistics OffloadEngine::statistics() const {
     return impl_->statistics();

@@ -13,6 +13,7 @@
 
 #include "cpu_optim/isa.h"
 #include "cuda/device.h"
+#include "offload/average_rule.h"
 #include "offload/drive_statistics.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
@@ -34,8 +35,9 @@ struct OffloadOptions {
     Durability durability = Durability::on;
     UpdateTiming timing = UpdateTiming::after_norm;
     GradientNorms norms = GradientNorms::of_all;
-    std::uint64_t rounding_seed = 0;  ///< of lossy state: part of the run
-    StepTrace* trace = nullptr;       ///< records what the engine does; must outlive it
+    std::optional<AverageRule> average;  ///< of the weights, if the plan has a plane for it
+    std::uint64_t rounding_seed = 0;     ///< of lossy state: part of the run
+    StepTrace* trace = nullptr;          ///< records what the engine does; must outlive it
 };
 
 /// The fp32 gradients of a step, summed over tiles in order.
@@ -121,8 +123,9 @@ class OffloadEngine {
 
     /// Announces the units whose weights the next pass will acquire, in order; prefetch starts at
     /// once. The former pass must have acquired all of its own. Weights are those after every
-    /// update begun so far.
-    void begin_pass(std::vector<std::size_t> unit_uses);
+    /// update begun so far; averaged ones are waited for until the update in flight is over. Throws
+    /// std::logic_error if there is no average (yet).
+    void begin_pass(std::vector<std::size_t> unit_uses, WeightKind kind = WeightKind::newest);
     [[nodiscard]] const float* acquire_weights(std::size_t unit);
     void release_weights(std::size_t unit);
     [[nodiscard]] float* acquire_gradient(std::size_t unit);
@@ -145,10 +148,13 @@ class OffloadEngine {
 
     /// Updates applied or in flight.
     [[nodiscard]] std::uint64_t update() const noexcept;
-    /// The fp32 masters, tensor by tensor in order, in pieces; waits for the update in flight.
+    /// Whether the average, if one is kept, has taken up any weights.
+    [[nodiscard]] bool has_average() const noexcept;
+    /// The fp32 masters, or their average, tensor by tensor in order, in pieces; waits for the
+    /// update in flight. Throws as begin_pass().
     using MasterVisitor =
         std::function<void(TensorId tensor, std::uint64_t first, std::span<const float> values)>;
-    void visit_masters(const MasterVisitor& visit);
+    void visit_masters(const MasterVisitor& visit, WeightKind kind = WeightKind::newest);
 
     [[nodiscard]] OffloadStatistics statistics() const;
     [[nodiscard]] const StateFolder& folder() const noexcept;

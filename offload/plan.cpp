@@ -83,6 +83,11 @@ class Planner {
         return staged_pipeline_slots * request_.drives + detail::kept_slots_of(request_.passes);
     }
     void choose_kept();
+    /// Averages, which passes read too, come last in the ranking.
+    [[nodiscard]] bool weights_stream(std::size_t whole_ranks) const {
+        return whole_ranks <= residue_rank ||
+               (request_.planes.contains(Plane::average) && whole_ranks < ranking_.size());
+    }
     [[nodiscard]] auto ranks() const { return std::views::iota(Rank{0}, ranking_.size()); }
     [[nodiscard]] std::size_t ranked_tile_bytes(Rank rank) const {
         return ranking_[rank] ? tile_bytes(*ranking_[rank]) : gradient_tile_bytes;
@@ -180,12 +185,14 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_ranks) const {
         items.push_back(
             {"update staging", arena_bytes(pipeline_slots() * (chunk_tiles * staged_tile_bytes +
                                                                staged_planes * plane_gap_bytes))});
-    if (!whole(residue_rank))
+    if (weights_stream(whole_ranks))
         items.push_back(
             {"weight staging", arena_bytes(staged_weight_buffers * chunk_tiles * fp32_tile_bytes)});
     if (request_.device_kind == cuda::MemoryKind::device)
         items.push_back({"gradient contribution", arena_bytes(chunk_tiles * fp32_tile_bytes)});
-    items.push_back({"work buffers", arena_bytes(chunk_tiles * 5 * fp32_tile_bytes)});
+    // A master and all planes of a chunk, at most.
+    const std::size_t worked = plan_.planes.contains(Plane::average) ? 6 : 5;
+    items.push_back({"work buffers", arena_bytes(chunk_tiles * worked * fp32_tile_bytes)});
     const CommitTableShape shape{
         tiles_, static_cast<std::uint32_t>(order_.tensors().size()), plan_.planes,
         detail::place_count(tiles_, request_.durability,
@@ -281,8 +288,10 @@ void Planner::finish_host_items(std::size_t whole_ranks) {
     const bool gradients_spill = gradients_pass && request_.timing == UpdateTiming::after_norm;
     plan_.pipeline_slots = all_planes_resident && !gradients_spill ? 0 : pipeline_slots();
     plan_.kept_slots = plan_.pipeline_slots == 0 ? 0 : detail::kept_slots_of(request_.passes);
+    const bool averages_pass = plan_.planes.contains(Plane::average) &&
+                               !is_whole(plan_.resident[index_of(Plane::average)]);
     plan_.weight_read_buffers =
-        is_whole(residency(weight_rank)) && is_whole(residency(residue_rank))
+        is_whole(residency(weight_rank)) && is_whole(residency(residue_rank)) && !averages_pass
             ? 0
             : staged_weight_buffers;
 }

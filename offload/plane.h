@@ -27,11 +27,12 @@ enum class Plane : std::uint8_t {
     v_bf16,
     m_int8,  ///< codes, in blocks of 256 elements (cpu_optim/moment_codec.h)
     v_int8,
-    scales,  ///< of the blocks of m_int8 and v_int8: in each tile those of m, then those of v, a
-             ///< byte each, and zeros up to 4 KiB
+    scales,   ///< of the blocks of m_int8 and v_int8: in each tile those of m, then those of v, a
+              ///< byte each, and zeros up to 4 KiB
+    average,  ///< of the weights over the updates, fp32; zeros before the first
 };
 
-inline constexpr std::size_t plane_count = 10;
+inline constexpr std::size_t plane_count = 11;
 
 /// One value for each plane, by index_of().
 template <typename Value>
@@ -82,6 +83,7 @@ class PlaneSet {
         return planes;
     }
     constexpr void insert(Plane plane) noexcept { bits_ |= 1U << static_cast<unsigned>(plane); }
+    constexpr void erase(Plane plane) noexcept { bits_ &= ~(1U << static_cast<unsigned>(plane)); }
     [[nodiscard]] constexpr bool contains(Plane plane) const noexcept {
         return (bits_ >> static_cast<unsigned>(plane) & 1U) != 0;
     }
@@ -101,14 +103,15 @@ class PlaneSet {
     return static_cast<std::size_t>(plane);
 }
 [[nodiscard]] constexpr std::string_view plane_name(Plane plane) noexcept {
-    constexpr PerPlane<std::string_view> names{"weight", "residue", "m",      "v",      "extra",
-                                               "m_bf16", "v_bf16",  "m_int8", "v_int8", "scales"};
+    constexpr PerPlane<std::string_view> names{"weight", "residue", "m",      "v",
+                                               "extra",  "m_bf16",  "v_bf16", "m_int8",
+                                               "v_int8", "scales",  "average"};
     return names[index_of(plane)];
 }
 
 /// A multiple of 4 KiB.
 [[nodiscard]] constexpr std::size_t tile_bytes(Plane plane) noexcept {
-    constexpr PerPlane<std::size_t> per_element{2, 2, 4, 4, 4, 2, 2, 1, 1, 0};
+    constexpr PerPlane<std::size_t> per_element{2, 2, 4, 4, 4, 2, 2, 1, 1, 0, 4};
     return plane == Plane::scales ? 4096 : tile_elements * per_element[index_of(plane)];
 }
 /// Of a plane that has a value for each element: not of scales.
@@ -177,6 +180,17 @@ inline constexpr std::array int8_state_planes{Plane::m_int8, Plane::v_int8};
 /// Where in a tile of scales those of state plane `index` (0: m, 1: v) begin, in bytes.
 [[nodiscard]] constexpr std::size_t scales_offset_bytes(std::size_t index) noexcept {
     return index * (tile_elements / tensor_alignment_elements);
+}
+
+/// Which weights are read.
+enum class WeightKind {
+    newest,    ///< those of the last update
+    averaged,  ///< Plane::average
+};
+/// Where they are.
+[[nodiscard]] constexpr PlaneSet planes_of(WeightKind kind) noexcept {
+    return kind == WeightKind::averaged ? PlaneSet{Plane::average}
+                                        : PlaneSet{Plane::weight, Plane::residue};
 }
 
 /// The most usual: AdamW's.

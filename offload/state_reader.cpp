@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -40,7 +41,11 @@ class StateReader::Impl {
         store_.load(commit_);
     }
 
-    void visit(ElementRange range, const Visitor& visit) { masters_.visit(range, visit); }
+    void visit(ElementRange range, WeightKind kind, const Visitor& visit) {
+        if (kind == WeightKind::averaged && !manifest().planes.contains(Plane::average))
+            throw std::logic_error("the run keeps no average of its weights");
+        masters_.visit(range, kind, visit);
+    }
 
     VerifyReport verify() { return detail::verify_store(store_, queues_.ended()); }
 
@@ -91,11 +96,11 @@ const ElementOrder& StateReader::order() const noexcept {
 const CommitTable& StateReader::commit() const noexcept {
     return impl_->commit();
 }
-void StateReader::visit_tensor(TensorId tensor, const Visitor& visit) {
-    impl_->visit(impl_->order().range(tensor), visit);
+void StateReader::visit_tensor(TensorId tensor, const Visitor& visit, WeightKind kind) {
+    impl_->visit(impl_->order().range(tensor), kind, visit);
 }
-void StateReader::visit_all(const Visitor& visit) {
-    impl_->visit({0, impl_->order().length()}, visit);
+void StateReader::visit_all(const Visitor& visit, WeightKind kind) {
+    impl_->visit({0, impl_->order().length()}, kind, visit);
 }
 VerifyReport StateReader::verify() {
     return impl_->verify();

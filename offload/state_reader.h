@@ -39,12 +39,13 @@ class StateReader {
     [[nodiscard]] const ElementOrder& order() const noexcept;
     [[nodiscard]] const CommitTable& commit() const noexcept;
 
-    /// The fp32 masters of one tensor (or, with visit_all, of every tensor in order) in pieces;
-    /// every tile is verified first (IntegrityError).
+    /// The fp32 masters of one tensor (or, with visit_all, of every tensor in order), or their
+    /// average, in pieces; every tile is verified first (IntegrityError). Throws std::logic_error
+    /// if no average is kept; before the first update that it took up it is 0.
     using Visitor =
         std::function<void(TensorId tensor, std::uint64_t first, std::span<const float> values)>;
-    void visit_tensor(TensorId tensor, const Visitor& visit);
-    void visit_all(const Visitor& visit);
+    void visit_tensor(TensorId tensor, const Visitor& visit, WeightKind kind = WeightKind::newest);
+    void visit_all(const Visitor& visit, WeightKind kind = WeightKind::newest);
 
     /// Checks every plane of every tile.
     [[nodiscard]] VerifyReport verify();

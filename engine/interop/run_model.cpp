@@ -7,15 +7,26 @@
 
 #include <fmt/format.h>
 
+#include "engine/cli/usage_error.h"
+#include "engine/train/average_choice.h"
 #include "engine/train/memory_plan.h"
 #include "engine/train/run_record.h"
 
 namespace spillway::engine {
 
-Gpt2Config model_of_run(const offload::Manifest& manifest) {
+namespace {
+
+TrainSettings settings_of_run(const offload::Manifest& manifest) {
     TrainSettings settings;
     static_cast<void>(adopt_run_record(settings, manifest.client_settings,
                                        [](std::string_view) { return false; }));
+    return settings;
+}
+
+}  // namespace
+
+Gpt2Config model_of_run(const offload::Manifest& manifest) {
+    const auto settings = settings_of_run(manifest);
     const auto layout = make_layout(settings);
     const auto expected = layout.order.tensors();
     const auto same = [](const offload::TensorSpec& a, const offload::TensorSpec& b) {
@@ -30,6 +41,16 @@ Gpt2Config model_of_run(const offload::Manifest& manifest) {
             settings.model, stored == manifest.tensors.end() ? "nothing" : stored->name,
             model == expected.end() ? "nothing" : model->name));
     return layout.config;
+}
+
+offload::WeightKind stored_weights(const offload::StateReader& reader, const std::string& weights) {
+    if (weights != "average")
+        return offload::WeightKind::newest;
+    const auto problem =
+        average_problem(settings_of_run(reader.manifest()), reader.commit().update);
+    if (!problem.empty())
+        throw UsageError("--weights average: " + problem);
+    return offload::WeightKind::averaged;
 }
 
 }  // namespace spillway::engine

@@ -54,6 +54,8 @@ void MetricsLog::append(const StepMetrics& metrics) {
         line["progress"] = *metrics.progress;
     if (metrics.evaluation_loss)
         line["loss_eval"] = *metrics.evaluation_loss;
+    if (metrics.averaged_loss)
+        line["loss_eval_average"] = *metrics.averaged_loss;
     file_ << line.dump() << '\n' << std::flush;
     if (!file_)
         throw std::system_error(EIO, std::generic_category(), "cannot write " + path_.string());

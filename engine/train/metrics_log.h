@@ -22,6 +22,7 @@ struct StepMetrics {
     double elapsed_s = 0;            ///< over all sessions of the run
     std::optional<double> progress;  ///< of the budget, that the schedule used; with --budget only
     std::optional<double> evaluation_loss;
+    std::optional<double> averaged_loss = std::nullopt;  ///< of the averaged weights
 };
 
 /// OUT/metrics.jsonl: one JSON object a line, in order of the iterations. Not thread-safe.

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/train/average_choice.h"
+
 namespace spillway::engine {
 
 namespace {
@@ -108,8 +110,11 @@ cpu_optim::OptimizerNeeds needs_of(const TrainSettings& settings) {
 }
 
 offload::PlaneSet planes_of(const TrainSettings& settings) {
-    return offload::planes_with_weights(needs_of(settings).state_planes,
-                                        cpu_optim::parse_state_format(settings.state));
+    auto planes = offload::planes_with_weights(needs_of(settings).state_planes,
+                                               cpu_optim::parse_state_format(settings.state));
+    if (average_rule(settings))
+        planes.insert(offload::Plane::average);
+    return planes;
 }
 
 double rest_bytes_per_parameter(const TrainSettings& settings) {

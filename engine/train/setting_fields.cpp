@@ -20,6 +20,7 @@
 #include "engine/cli/output_place.h"
 #include "engine/cli/units.h"
 #include "engine/model/gpt2_config.h"
+#include "engine/train/average_choice.h"
 #include "engine/train/optimizer_choice.h"
 #include "engine/train/profile.h"
 
@@ -254,6 +255,12 @@ std::vector<SettingField> optimizer_fields() {
                 Scope::run, "the run's first --steps"},
                &Settings::schedule_steps),
         clip_field(),
+        text({"average", "off|ema:DECAY|swa:EVERY",
+              "of the weights, kept beside them (4 bytes each, read and written in an update): "
+              "exponential, or equal over every EVERY-th update",
+              Scope::run},
+             &Settings::average,
+             [](const std::string& value) { static_cast<void>(parse_average(value)); }),
         choice({"nonfinite", "", "what a step with non-finite gradients does", Scope::run},
                &Settings::nonfinite, {"skip", "stop"}),
         choice({"durable", "", "off: one copy on the drive, a crash loses the run", Scope::run},
@@ -362,7 +369,7 @@ void declare_settings(OptionSet& options, TrainSettings& settings) {
                          check_given(field, settings);
                      }});
     }
-    for (const auto* name : {"tbw", "kv-heads", "tokenizer", "averaging"})
+    for (const auto* name : {"tbw", "kv-heads", "tokenizer"})
         options.refuse(name);
 }
 

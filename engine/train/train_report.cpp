@@ -137,7 +137,8 @@ std::string train_report_json(const TrainResult& r) {
                 {"loss",
                  {{"first", or_null(r.progress.first_loss)},
                   {"last", or_null(r.progress.last_loss)},
-                  {"eval", or_null(r.evaluation_loss)}}},
+                  {"eval", or_null(r.evaluation_loss)},
+                  {"eval_average", or_null(r.averaged_loss)}}},
                 {"phase_s",
                  {{"forward", r.phases.forward_s},
                   {"backward", r.phases.backward_s},
@@ -159,6 +160,8 @@ std::string train_report_json(const TrainResult& r) {
                 {"interrupted", r.interrupted},
                 {"commits", r.offload.commits},
                 {"weights_xxh3", fmt::format("{:016x}", r.weights_xxh3)},
+                {"average_xxh3",
+                 r.average_xxh3 ? Json(fmt::format("{:016x}", *r.average_xxh3)) : Json(nullptr)},
                 {"plan", plan_json(r)},
                 {"settings", Json::parse(settings_json(r.settings))}};
     if (r.trace)
@@ -219,6 +222,9 @@ std::vector<std::string> train_report_lines(const TrainResult& r) {
             "loss {:.4f} at first, {:.4f} at last{}",
             r.progress.first_loss.value_or(*r.progress.last_loss), *r.progress.last_loss,
             r.evaluation_loss ? fmt::format(", {:.4f} on held-out text", *r.evaluation_loss) : ""));
+    if (r.averaged_loss)
+        lines.push_back(fmt::format("loss {:.4f} on held-out text with the averaged weights ({})",
+                                    *r.averaged_loss, r.settings.average));
     if (r.bound && r.attained)
         lines.push_back(fmt::format("{:.0f} % of what the {} allows ({:.3f} s a step)",
                                     100 * *r.attained, r.bound->by, r.bound->seconds));

@@ -56,6 +56,7 @@ struct TrainResult {
     double wall_s = 0;                ///< of this process, first step to last write
     double tokens_per_s = 0;
     std::optional<double> evaluation_loss;
+    std::optional<double> averaged_loss = std::nullopt;  ///< of the averaged weights
     std::uint64_t updates = 0;
     std::optional<std::uint64_t> resumed_from_step;
     bool interrupted = false;
@@ -69,6 +70,7 @@ struct TrainResult {
     std::optional<StepBound> bound;  ///< none: not probed
     std::optional<double> attained;
     std::uint64_t weights_xxh3 = 0;
+    std::optional<std::uint64_t> average_xxh3 = std::nullopt;   ///< none: there is no average
     std::optional<offload::TraceSummary> trace = std::nullopt;  ///< none: not asked for
 };
 

@@ -16,6 +16,7 @@
 #include "engine/cli/units.h"
 #include "engine/compute/compute_pool.h"
 #include "engine/model/gpt2_config.h"
+#include "engine/train/average_choice.h"
 #include "engine/train/optimizer_choice.h"
 #include "offload/element_order.h"
 
@@ -147,6 +148,16 @@ void check_state(const TrainSettings& s, Problems& problems) {
         s.state, s.optimizer));
 }
 
+/// An average that the run would end without.
+void check_average(const TrainSettings& s, Problems& problems) {
+    const auto rule = average_rule(s);
+    if (rule && s.steps > 0 && rule->every > s.steps)
+        problems.push_back(fmt::format(
+            "--average {}: --steps {} ends the run before the average takes up any weights; take "
+            "swa:{} or less",
+            s.average, s.steps, s.steps));
+}
+
 /// What a GPU's kernels cannot do, said before anything of the run is made.
 void check_gpu(const TrainSettings& s, Problems& problems) {
     const bool on_gpu = cuda::parse_device_spec(s.device).kind == cuda::DeviceSpec::Kind::cuda;
@@ -206,6 +217,7 @@ std::vector<std::string> problems_of(const TrainSettings& settings, SettingsUse 
     check_batch(settings, problems);
     check_optimizer(settings, problems);
     check_state(settings, problems);
+    check_average(settings, problems);
     check_placement(settings, problems);
     check_gpu(settings, problems);
     return problems;

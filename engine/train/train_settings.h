@@ -44,6 +44,7 @@ struct TrainSettings {
     double min_lr = 0;                 ///< the rate at the schedule's end, as a part of lr
     std::uint64_t schedule_steps = 0;  ///< updates to the schedule's end; 0: the first --steps
     Clip clip;                         ///< of the gradients
+    std::string average = "off";       ///< of the weights: off, ema:DECAY, swa:EVERY
     std::string nonfinite = "skip";    ///< what a step with non-finite gradients does: skip, stop
     std::string durable = "on";        ///< two copies and commits, or one copy: on, off
 

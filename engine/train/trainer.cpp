@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "cpu_optim/isa.h"
+#include "engine/train/average_choice.h"
 #include "engine/train/drive_choice.h"
 #include "engine/train/machine_memory.h"
 #include "engine/train/master_hash.h"
@@ -46,6 +47,7 @@ offload::OffloadOptions engine_options(const TrainSettings& settings,
     options.timing = update_timing(settings);
     options.norms = settings.clip.kind == ClipKind::layer ? offload::GradientNorms::of_each_tensor
                                                           : offload::GradientNorms::of_all;
+    options.average = average_rule(settings);
     options.rounding_seed = settings.seed;
     options.trace = trace;
     return options;
@@ -113,12 +115,10 @@ class Trainer::Impl {
             trace_->stop();
         TrainResult result = collect(interrupted);
         if (!interrupted)
-            result.evaluation_loss = evaluate();
-        MasterHash hash;
-        engine_.visit_masters([&](offload::TensorId, std::uint64_t, std::span<const float> values) {
-            hash.add(values);
-        });
-        result.weights_xxh3 = hash.digest();
+            evaluate(result.evaluation_loss, result.averaged_loss);
+        result.weights_xxh3 = hash_of(offload::WeightKind::newest);
+        if (engine_.has_average())
+            result.average_xxh3 = hash_of(offload::WeightKind::averaged);
         result.peak = peak();
         if (trace_)
             result.trace = trace_->finish();
@@ -248,10 +248,11 @@ class Trainer::Impl {
                             .step_s = step_s,
                             .elapsed_s = progress_.elapsed_s,
                             .progress = pace.progress,
-                            .evaluation_loss = {}};
+                            .evaluation_loss = {},
+                            .averaged_loss = {}};
         if (settings_.eval_every > 0 && progress_.iteration % settings_.eval_every == 0 &&
             !clock_->is_over(progress_.iteration, elapsed_s()))
-            metrics.evaluation_loss = evaluate();
+            evaluate(metrics.evaluation_loss, metrics.averaged_loss);
         log_->append(metrics);
         const auto session_steps = progress_.iteration - session_start_.iteration;
         meter_.report({.iteration = progress_.iteration,
@@ -282,8 +283,15 @@ class Trainer::Impl {
         committed_at_ = Clock::now();
     }
 
+    /// Of the newest weights, and of the average if there is one.
+    void evaluate(std::optional<double>& newest, std::optional<double>& averaged) {
+        newest = held_out_loss(offload::WeightKind::newest);
+        if (engine_.has_average())
+            averaged = held_out_loss(offload::WeightKind::averaged);
+    }
+
     /// Mean loss of held-out sequences, whole batches of them: the same ones every time.
-    std::optional<double> evaluate() {
+    std::optional<double> held_out_loss(offload::WeightKind kind) {
         const auto passes = (settings_.eval_sequences + settings_.batch - 1) / settings_.batch;
         if (passes == 0)
             return std::nullopt;
@@ -291,10 +299,18 @@ class Trainer::Impl {
         for (std::uint32_t pass = 0; pass < passes; ++pass) {
             setup_.corpus->held_out_window(pass, settings_.batch, settings_.sequence_tokens(),
                                            tokens_);
-            engine_.begin_pass(gpt2_evaluation_uses(setup_.run.layout.config));
+            engine_.begin_pass(gpt2_evaluation_uses(setup_.run.layout.config), kind);
             sum += step_.evaluate(parameters_, tokens_);
         }
         return sum / passes;
+    }
+
+    std::uint64_t hash_of(offload::WeightKind kind) {
+        MasterHash hash;
+        engine_.visit_masters([&](offload::TensorId, std::uint64_t,
+                                  std::span<const float> values) { hash.add(values); },
+                              kind);
+        return hash.digest();
     }
 
     TrainResult collect(bool interrupted) const {
@@ -312,6 +328,7 @@ class Trainer::Impl {
                            .wall_s = session_s_,
                            .tokens_per_s = static_cast<double>(tokens) / session_s_,
                            .evaluation_loss = {},
+                           .averaged_loss = {},
                            .updates = engine_.update(),
                            .resumed_from_step = resumed_from_,
                            .interrupted = interrupted,

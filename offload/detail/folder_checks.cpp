@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "offload/state_folder.h"
+#include "offload/errors.h"
 
 namespace spillway::offload::detail {
 namespace {
@@ -113,6 +113,22 @@ std::vector<fs::path> check_drives(const fs::path& first, const std::vector<fs::
         all.push_back(std::move(path));
     }
     return all;
+}
+
+void check_planes(const StateFolder& folder, PlaneSet planes) {
+    const auto kept = folder.manifest().planes;
+    if (kept == planes)
+        return;
+    const bool averages = kept.contains(Plane::average);
+    if (averages != planes.contains(Plane::average))
+        throw FolderRefused(fmt::format(
+            "{}: this run keeps {} average of its weights, and that is fixed when a run is made",
+            folder.folder().string(), averages ? "an" : "no"));
+    throw FolderRefused(fmt::format(
+        "{}: this run keeps {} planes per parameter with state in {}, its optimizer needs {} "
+        "with state in {}",
+        folder.folder().string(), kept.size(), cpu_optim::state_format_name(state_format_of(kept)),
+        planes.size(), cpu_optim::state_format_name(state_format_of(planes))));
 }
 
 }  // namespace spillway::offload::detail

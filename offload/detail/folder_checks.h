@@ -5,6 +5,9 @@
 #include <filesystem>
 #include <vector>
 
+#include "offload/plane.h"
+#include "offload/state_folder.h"
+
 /// Checks of what a user names on the command line, before anything is written. All throw
 /// FolderRefused with a sentence that names the path, what it is and what is needed.
 namespace spillway::offload::detail {
@@ -24,5 +27,8 @@ namespace spillway::offload::detail {
 /// system are allowed: they share what it gives.
 [[nodiscard]] std::vector<std::filesystem::path> check_drives(
     const std::filesystem::path& first, const std::vector<std::filesystem::path>& further);
+
+/// That a run's folder keeps just these planes.
+void check_planes(const StateFolder& folder, PlaneSet planes);
 
 }  // namespace spillway::offload::detail

@@ -35,7 +35,7 @@ HostPlanes::HostPlanes(const OffloadPlan& plan, std::uint64_t tiles, MemoryLedge
                 planes_[index_of(plane)][chunk] =
                     cutter.cut(chunk_tiles(chunk) * tile_bytes(plane));
         }
-        if (plane == Plane::weight || plane == Plane::residue)
+        if (plane == Plane::weight || plane == Plane::residue || plane == Plane::average)
             note_copied(begin, cutter.next());
         if (planes_bytes != 0)
             cutter.end_plane();

@@ -124,12 +124,14 @@ PlaneSet parse_planes(const Fields& fields) {
             std::ranges::find(json, Json(plane_name(Plane{index}))) != json.end())
             planes.insert(Plane{index});
     }
+    auto without_average = planes;
+    without_average.erase(Plane::average);
     if (json != plane_names(planes) ||
-        planes != planes_with_weights(state_plane_count(planes), state_format_of(planes)))
+        without_average != planes_with_weights(state_plane_count(planes), state_format_of(planes)))
         fields.wrong("planes",
                      "a list that holds \"weight\" and \"residue\", and perhaps state: \"m\", "
                      "\"v\" and \"extra\", or \"m_bf16\" and \"v_bf16\", or \"m_int8\", "
-                     "\"v_int8\" and \"scales\", in that order");
+                     "\"v_int8\" and \"scales\", and perhaps \"average\", in that order");
     return planes;
 }
 

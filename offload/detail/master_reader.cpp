@@ -37,7 +37,11 @@ void MasterReader::load_plane(Plane plane, TileRange tiles, std::byte* into) {
     }
 }
 
-void MasterReader::load(TileRange tiles) {
+void MasterReader::load(TileRange tiles, WeightKind kind) {
+    if (kind == WeightKind::averaged) {
+        load_plane(Plane::average, tiles, reinterpret_cast<std::byte*>(master_));
+        return;
+    }
     load_plane(Plane::weight, tiles, weight_);
     load_plane(Plane::residue, tiles, residue_);
     const auto elements = static_cast<std::size_t>(tiles.size() * tile_elements);
@@ -46,12 +50,12 @@ void MasterReader::load(TileRange tiles) {
                            {master_, elements});
 }
 
-void MasterReader::visit(ElementRange range, const Visitor& visit) {
+void MasterReader::visit(ElementRange range, WeightKind kind, const Visitor& visit) {
     const auto& order = store_.order();
     const auto last_tile = (range.end + tile_elements - 1) / tile_elements;
     for (auto tile = range.begin / tile_elements; tile < last_tile; tile += capacity_tiles_) {
         const TileRange tiles{tile, std::min(last_tile, tile + capacity_tiles_)};
-        load(tiles);
+        load(tiles, kind);
         const ElementRange loaded{std::max(range.begin, tiles.begin * tile_elements),
                                   std::min(range.end, tiles.end * tile_elements)};
         const auto span = order.tensors_in(loaded);

@@ -11,7 +11,8 @@
 
 namespace spillway::offload::detail {
 
-/// Gives the fp32 masters of a range of the global order, in order, joined from their two halves.
+/// Gives the fp32 masters of a range of the global order, in order, joined from their two halves,
+/// or their average, which is stored as it is.
 /// Works in the buffer it is given; verifies what comes from the drive (IntegrityError).
 class MasterReader {
   public:
@@ -28,10 +29,10 @@ class MasterReader {
         return tiles * (tile_bytes(Plane::weight) + tile_bytes(Plane::residue) +
                         tile_elements * sizeof(float));
     }
-    void visit(ElementRange range, const Visitor& visit);
+    void visit(ElementRange range, WeightKind kind, const Visitor& visit);
 
   private:
-    void load(TileRange tiles);
+    void load(TileRange tiles, WeightKind kind);
     void load_plane(Plane plane, TileRange tiles, std::byte* into);
 
     TileStore& store_;

@@ -147,7 +147,20 @@ void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
                               "committed: resume from the last commit with a smaller learning rate",
                               context_.store.order().tensors()[tensor].name, overflowed));
                   });
+    average(chunk, index);
     checksum_staged(chunk, index);
+}
+
+/// Of the whole tile: between tensors weights are 0, and so is their average.
+void TrainingUpdate::average(const ChunkPlanes& chunk, std::uint64_t index) const {
+    if (!context_.average)
+        return;
+    cpu_optim::update_average(
+        context_.threads.isa(), *context_.average,
+        {.elements = tile_elements,
+         .weight = reinterpret_cast<const std::uint16_t*>(chunk.tile(Plane::weight, index)),
+         .residue = reinterpret_cast<const std::int16_t*>(chunk.tile(Plane::residue, index)),
+         .average = reinterpret_cast<float*>(chunk.tile(Plane::average, index))});
 }
 
 }  // namespace spillway::offload::detail

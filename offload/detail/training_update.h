@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "cpu_optim/weight_average.h"
 #include "offload/detail/chunk_update.h"
 #include "offload/detail/committer.h"
 #include "offload/detail/gradient_collector.h"
@@ -31,6 +32,8 @@ class TrainingUpdate final : public ChunkUpdate {
         std::vector<std::uint64_t>& tensor_steps;
         std::uint64_t rounding_seed;         ///< of lossy state
         std::optional<float> most_gradient;  ///< as UpdateStep's
+        /// Of the new weights; none: the average stays as it is.
+        std::optional<cpu_optim::AverageCoefficients> average;
     };
     TrainingUpdate(const Context& context, UpdateRules rules);
 
@@ -55,6 +58,7 @@ class TrainingUpdate final : public ChunkUpdate {
                        const Visit& visit) const;
     void verify(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) const;
     void clamp(float* gradient) const;
+    void average(const ChunkPlanes& chunk, std::uint64_t index) const;
     void measure_tile(const ChunkPlanes& chunk, std::uint64_t index, float* gradient);
     void update_tile(const ChunkPlanes& chunk, std::uint64_t index, float* gradient) const;
 

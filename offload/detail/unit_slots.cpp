@@ -33,6 +33,16 @@ std::vector<UnitSlotClass> group_by_size(const ElementOrder& order, std::span<co
     return classes;
 }
 
+std::vector<TileRange> tiles_of_units(const ElementOrder& order, std::span<const Unit> units) {
+    std::vector<TileRange> tiles;
+    for (const auto& unit : units) {
+        const auto range = unit_range(order, unit);
+        tiles.push_back(
+            {range.begin / tile_elements, (range.end + tile_elements - 1) / tile_elements});
+    }
+    return tiles;
+}
+
 std::size_t slot_bytes(const std::vector<UnitSlotClass>& classes) noexcept {
     std::size_t bytes = 0;
     for (const auto& slots : classes)

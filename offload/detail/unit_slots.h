@@ -15,6 +15,10 @@ namespace spillway::offload::detail {
 [[nodiscard]] std::vector<UnitSlotClass> group_by_size(const ElementOrder& order,
                                                        std::span<const Unit> units);
 
+/// The tiles that each unit reaches into.
+[[nodiscard]] std::vector<TileRange> tiles_of_units(const ElementOrder& order,
+                                                    std::span<const Unit> units);
+
 /// Of all slots together.
 [[nodiscard]] std::size_t slot_bytes(const std::vector<UnitSlotClass>& classes) noexcept;
 

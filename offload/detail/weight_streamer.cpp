@@ -9,38 +9,16 @@
 
 #include <fmt/format.h>
 
-#include "cpu_optim/split_master.h"
 #include "cuda/optimizer_kernels.h"
+#include "offload/detail/tile_join.h"
 #include "offload/detail/unit_cache.h"
 #include "offload/stream_span.h"
 
 namespace spillway::offload::detail {
 namespace {
 
-constexpr std::size_t half_tile_bytes = tile_bytes(Plane::weight);
-constexpr std::size_t joined_tile_bytes = tile_elements * sizeof(float);
-static_assert(half_tile_bytes + tile_bytes(Plane::residue) == joined_tile_bytes,
-              "a tile's two halves fill exactly the room of its fp32 values");
-
-void join_tile(cpu_optim::Isa isa, const std::byte* weight, const std::byte* residue,
-               std::byte* joined) {
-    cpu_optim::join_master(isa, {reinterpret_cast<const std::uint16_t*>(weight), tile_elements},
-                           {reinterpret_cast<const std::int16_t*>(residue), tile_elements},
-                           {reinterpret_cast<float*>(joined), tile_elements});
-}
-
 std::size_t chunk_bytes(const OffloadPlan& plan) noexcept {
     return static_cast<std::size_t>(plan.chunk_tiles) * joined_tile_bytes;
-}
-
-/// Each tile's room holds its two halves, weight first; they become its fp32 values.
-void join_in_place(cpu_optim::Isa isa, std::byte* tiles, std::size_t count) {
-    alignas(64) std::array<std::byte, joined_tile_bytes> halves;
-    for (std::size_t tile = 0; tile < count; ++tile) {
-        auto* const joined = tiles + tile * joined_tile_bytes;
-        std::memcpy(halves.data(), joined, joined_tile_bytes);
-        join_tile(isa, halves.data(), halves.data() + half_tile_bytes, joined);
-    }
 }
 
 }  // namespace
@@ -86,7 +64,8 @@ WeightStreamer::~WeightStreamer() {
     }
 }
 
-void WeightStreamer::begin_pass(std::vector<std::size_t> uses, std::uint64_t version) {
+void WeightStreamer::begin_pass(std::vector<std::size_t> uses, std::uint64_t version,
+                                WeightKind kind) {
     const auto lock = context_.monitor.lock();
     if (acquired_ != uses_.size())
         throw std::logic_error(
@@ -96,6 +75,7 @@ void WeightStreamer::begin_pass(std::vector<std::size_t> uses, std::uint64_t ver
     for (const auto unit : uses)
         uses_.push_back({unit, std::nullopt});
     version_ = version;
+    kind_ = kind;
     assigned_ = 0;
     acquired_ = 0;
     context_.monitor.notify();
@@ -175,9 +155,9 @@ void WeightStreamer::wait_for_version(Monitor::Lock& lock) {
                   : TraceCause::cpu);
 }
 
-bool WeightStreamer::needs_buffer(std::uint64_t chunk) const noexcept {
-    return context_.planes.plane(Plane::weight, chunk) == nullptr ||
-           context_.planes.plane(Plane::residue, chunk) == nullptr;
+bool WeightStreamer::needs_buffer(PlaneSet planes, std::uint64_t chunk) const noexcept {
+    return std::ranges::any_of(
+        planes, [&](Plane plane) { return context_.planes.plane(plane, chunk) == nullptr; });
 }
 
 bool WeightStreamer::can_progress(const Monitor::Lock& lock) {
@@ -196,12 +176,11 @@ std::optional<std::size_t> WeightStreamer::choose_slot(std::size_t unit) const {
         order.push_back(uses_[i].unit);
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         const auto& slot = slots_[i];
-        if (slot.unit == unit && slot.version == version_)
+        if (slot.unit == unit && has_wanted(slot))
             return i;
         if (slot.slot_class != class_of_unit_[unit] || slot.open_uses != 0)
             continue;
-        const bool useless = !slot.unit || slot.version != version_;
-        const auto distance = useless ? order.size() + 1 : next_use(order, 0, *slot.unit);
+        const auto distance = !has_wanted(slot) ? order.size() + 1 : next_use(order, 0, *slot.unit);
         if (!best || distance > best_distance) {
             best = i;
             best_distance = distance;
@@ -220,16 +199,17 @@ bool WeightStreamer::assign_next_use(const Monitor::Lock&) {
     auto& slot = slots_[*chosen];
     uses_[assigned_++].slot = *chosen;
     ++slot.open_uses;
-    if (slot.unit == unit && slot.version == version_) {
+    if (slot.unit == unit && has_wanted(slot)) {
         context_.monitor.notify();  // nothing will be filled: whoever acquires it may go on
         return true;
     }
     slot.unit = unit;
     slot.version = version_;
+    slot.kind = kind_;
     slot.filled = false;
     slot.fill_cause = context_.device.memory_kind() == cuda::MemoryKind::host ? StallCause::cpu
                                                                               : StallCause::link;
-    filling_ = Filling{*chosen, unit_tiles_[unit].begin, {}};
+    filling_ = Filling{*chosen, planes_of(kind_), unit_tiles_[unit].begin, {}};
     return true;
 }
 
@@ -245,11 +225,12 @@ bool WeightStreamer::issue_next() {
             return assign_next_use(lock);
         const auto chunk = chunk_of(filling_->next_tile);
         if (!context_.board.readable(lock, chunk, version_) ||
-            (needs_buffer(chunk) && free_buffers_.empty()))
+            (needs_buffer(filling_->planes, chunk) && free_buffers_.empty()))
             return false;
         const auto& unit = unit_tiles_[*slots_[filling_->slot].unit];
         part.slot = filling_->slot;
         part.chunk = chunk;
+        part.planes = filling_->planes;
         part.tiles = {filling_->next_tile,
                       std::min(unit.end, (chunk + 1) * context_.plan.chunk_tiles)};
         part.last = part.tiles.end == unit.end;
@@ -270,11 +251,11 @@ bool WeightStreamer::issue_next() {
 }
 
 void WeightStreamer::start_reads(Part& part) {
-    if (!needs_buffer(part.chunk))
+    if (!needs_buffer(part.planes, part.chunk))
         return;
     part.buffer = free_buffers_.back();
     free_buffers_.pop_back();
-    for (const auto plane : {Plane::weight, Plane::residue}) {
+    for (const auto plane : part.planes) {
         if (context_.planes.plane(plane, part.chunk) == nullptr) {
             auto io = context_.store.read(plane, part.tiles, staging(*part.buffer, plane));
             part.io.append(std::move(io));
@@ -302,7 +283,7 @@ void WeightStreamer::finish_front_part() {
 }
 
 void WeightStreamer::verify(const Part& part) {
-    for (const auto plane : {Plane::weight, Plane::residue}) {
+    for (const auto plane : part.planes) {
         if (context_.planes.plane(plane, part.chunk) != nullptr)
             continue;
         const auto* const data = source(plane, part);
@@ -316,7 +297,7 @@ void WeightStreamer::verify(const Part& part) {
 std::byte* WeightStreamer::staging(std::size_t buffer, Plane plane) const noexcept {
     const auto chunk_tiles = static_cast<std::size_t>(context_.plan.chunk_tiles);
     auto* const begin = staging_.bytes().data() + buffer * chunk_bytes(context_.plan);
-    return plane == Plane::weight ? begin : begin + chunk_tiles * half_tile_bytes;
+    return plane == Plane::residue ? begin + chunk_tiles * half_tile_bytes : begin;
 }
 
 std::byte* WeightStreamer::source(Plane plane, const Part& part) const {
@@ -336,17 +317,13 @@ void WeightStreamer::transfer(const Part& part) {
     const auto count = static_cast<std::size_t>(part.tiles.size());
     auto* const to =
         slot.data + (part.tiles.begin - unit_tiles_[*slot.unit].begin) * joined_tile_bytes;
-    const auto* const weight = source(Plane::weight, part);
-    const auto* const residue = source(Plane::residue, part);
     const auto isa = context_.isa;
     const TraceNumbers numbers{
         .what = "chunk", .number = part.chunk, .bytes = count * joined_tile_bytes};
     if (context_.device.memory_kind() == cuda::MemoryKind::host) {
         slot.released_event.wait();
         const TraceSpan span(context_.trace.weights, "join", numbers);
-        for (std::size_t tile = 0; tile < count; ++tile)
-            join_tile(isa, weight + tile * half_tile_bytes, residue + tile * half_tile_bytes,
-                      to + tile * joined_tile_bytes);
+        fill_here(part, to);
         if (part.buffer)
             free_buffers_.push_back(*part.buffer);
         return;
@@ -354,20 +331,35 @@ void WeightStreamer::transfer(const Part& part) {
     copy_stream_->wait(slot.released_event);
     {
         const StreamSpan span(*copy_stream_, context_.trace.weights_up, "fetch", numbers);
-        copy_stream_->copy_rows_to_device(to, joined_tile_bytes, weight, half_tile_bytes,
-                                          half_tile_bytes, count);
-        copy_stream_->copy_rows_to_device(to + half_tile_bytes, joined_tile_bytes, residue,
-                                          half_tile_bytes, half_tile_bytes, count);
+        for (const auto plane : part.planes)
+            copy_stream_->copy_rows_to_device(plane == Plane::residue ? to + half_tile_bytes : to,
+                                              joined_tile_bytes, source(plane, part),
+                                              tile_bytes(plane), tile_bytes(plane), count);
     }
     const auto copied = copy_stream_->record();
     if (part.buffer)
         returning_.push_back({*part.buffer, copied});
     join_stream_->wait(copied);
+    if (part.planes.contains(Plane::average))
+        return;
     const StreamSpan span(*join_stream_, context_.trace.weights, "join", numbers);
     if (auto* const kernels = join_stream_->kernels())
         cuda::join_tiles(*kernels, reinterpret_cast<float*>(to), count);
     else
         join_stream_->launch("join weights", [isa, to, count] { join_in_place(isa, to, count); });
+}
+
+/// On a host device, whose memory the kernels of this machine reach.
+void WeightStreamer::fill_here(const Part& part, std::byte* to) const {
+    const auto count = static_cast<std::size_t>(part.tiles.size());
+    if (part.planes.contains(Plane::average)) {
+        std::memcpy(to, source(Plane::average, part), count * joined_tile_bytes);
+        return;
+    }
+    for (std::size_t tile = 0; tile < count; ++tile)
+        join_tile(context_.isa, source(Plane::weight, part) + tile * half_tile_bytes,
+                  source(Plane::residue, part) + tile * half_tile_bytes,
+                  to + tile * joined_tile_bytes);
 }
 
 void WeightStreamer::complete_slot(const Part& part) {

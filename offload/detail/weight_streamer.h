@@ -25,9 +25,9 @@ namespace spillway::offload::detail {
 
 /// Brings units' weights to the device ahead of use, in the announced order: drive -> staging ->
 /// device
-/// -> fp32, in parts of a chunk, all moving at once. A unit stays on the device while its slot is
-/// not needed for one used sooner and its version is the one asked for. A thread of its own; the
-/// public calls come from the driving thread.
+/// -> fp32, in parts of a chunk, all moving at once. Averages, which are fp32, go the same way. A
+/// unit stays on the device while its slot is not needed for one used sooner and its version is the
+/// one asked for. A thread of its own; the public calls come from the driving thread.
 class WeightStreamer {
   public:
     struct Context {
@@ -50,7 +50,8 @@ class WeightStreamer {
     WeightStreamer(const WeightStreamer&) = delete;
     WeightStreamer& operator=(const WeightStreamer&) = delete;
 
-    void begin_pass(std::vector<std::size_t> uses, std::uint64_t version);
+    /// Averages of `version` must be stored already; newer weights are waited for chunk by chunk.
+    void begin_pass(std::vector<std::size_t> uses, std::uint64_t version, WeightKind kind);
     /// The unit's first whole tile, as fp32 on the device.
     [[nodiscard]] const float* acquire(std::size_t unit);
     void release(std::size_t unit);
@@ -61,6 +62,7 @@ class WeightStreamer {
         std::byte* data = nullptr;
         std::optional<std::size_t> unit;
         std::uint64_t version = 0;
+        WeightKind kind = WeightKind::newest;
         std::size_t open_uses = 0;  ///< assigned and not yet released
         bool filled = false;
         StallCause fill_cause = StallCause::link;  ///< what filling mostly waited for
@@ -74,6 +76,7 @@ class WeightStreamer {
     /// The unit being filled.
     struct Filling {
         std::size_t slot = 0;
+        PlaneSet planes;
         std::uint64_t next_tile = 0;
         std::array<double, stall_causes> waited_s{};
     };
@@ -81,6 +84,7 @@ class WeightStreamer {
     struct Part {
         std::size_t slot = 0;
         std::uint64_t chunk = 0;
+        PlaneSet planes;
         TileRange tiles;
         std::optional<std::size_t> buffer;
         PendingIo io;
@@ -97,7 +101,11 @@ class WeightStreamer {
     bool assign_next_use(const Monitor::Lock& lock);
     [[nodiscard]] std::optional<std::size_t> choose_slot(std::size_t unit) const;
     [[nodiscard]] bool can_progress(const Monitor::Lock& lock);
-    [[nodiscard]] bool needs_buffer(std::uint64_t chunk) const noexcept;
+    [[nodiscard]] bool needs_buffer(PlaneSet planes, std::uint64_t chunk) const noexcept;
+    /// It has the weights that the pass asks for.
+    [[nodiscard]] bool has_wanted(const Slot& slot) const noexcept {
+        return slot.unit && slot.version == version_ && slot.kind == kind_;
+    }
     [[nodiscard]] std::uint64_t chunk_of(std::uint64_t tile) const noexcept {
         return tile / context_.plan.chunk_tiles;
     }
@@ -105,6 +113,7 @@ class WeightStreamer {
     void finish_front_part();
     void verify(const Part& part);
     void transfer(const Part& part);
+    void fill_here(const Part& part, std::byte* to) const;
     void complete_slot(const Part& part);
     void reclaim_buffers();
     [[nodiscard]] std::byte* source(Plane plane, const Part& part) const;
@@ -123,6 +132,7 @@ class WeightStreamer {
     std::vector<Slot> slots_;
     std::vector<Use> uses_;
     std::uint64_t version_ = 0;
+    WeightKind kind_ = WeightKind::newest;
     std::size_t assigned_ = 0;  ///< uses_[0, assigned_) have a slot
     std::size_t acquired_ = 0;
 

@@ -8,9 +8,6 @@
 #include <utility>
 
 #include "cpu_optim/gradient_clip.h"
-#include "cpu_optim/gradient_scan.h"
-#include "tests/offload/whole_layer.h"
-#include "tests/offload/whole_state.h"
 
 namespace spillway::testing {
 namespace {
@@ -48,6 +45,7 @@ class Client {
     void scale(UpdateStep& step, const GradientSummary& summary) const;
     void pass(std::uint64_t iteration);
     void reading_pass();
+    void read_averages(SyntheticOutcome& outcome);
     void contribution(std::size_t unit, const float* weights, std::uint64_t iteration,
                       unsigned index);
 
@@ -67,6 +65,8 @@ PlanRequest Client::request() const {
     request.device_bytes = placement.device_bytes;
     const auto needs = groups().needs();
     request.planes = planes_with_weights(needs.state_planes, run_.state);
+    if (run_.average)
+        request.planes.insert(Plane::average);
     request.passes = needs.passes;
     request.nvme = placement.nvme ? NvmeTier::present : NvmeTier::absent;
     request.drives = 1 + run_.more_nvme.size();
@@ -113,6 +113,34 @@ void Client::reading_pass() {
     }
 }
 
+void Client::read_averages(SyntheticOutcome& outcome) {
+    engine_->visit_masters(
+        [&](TensorId, std::uint64_t, std::span<const float> values) {
+            outcome.averages.insert(outcome.averages.end(), values.begin(), values.end());
+        },
+        WeightKind::averaged);
+    engine_->begin_pass(model_.uses, WeightKind::averaged);
+    std::size_t uses = 0;
+    for (const auto unit : model_.uses) {
+        const auto* const weights = engine_->acquire_weights(unit);
+        const auto& spec = model_.units[unit];
+        const auto begin = unit_range(order_, spec).begin;
+        for (auto tensor = spec.first_tensor;
+             uses < model_.units.size() && tensor < spec.first_tensor + spec.tensor_count;
+             ++tensor) {
+            const auto range = order_.range(tensor);
+            compute_->launch("copy", [=, &outcome] {
+                outcome.averages_read.insert(outcome.averages_read.end(),
+                                             weights + (range.begin - begin),
+                                             weights + (range.end - begin));
+            });
+        }
+        ++uses;
+        engine_->release_weights(unit);
+    }
+    compute_->synchronize();
+}
+
 /// Forward 0 .. n-1, then 0 again (the tied head), then backward from the last unit on.
 void Client::pass(std::uint64_t iteration) {
     const auto units = model_.units.size();
@@ -157,6 +185,7 @@ SyntheticOutcome Client::train() {
     options.timing = placement.timing;
     options.norms = run_.clip.layer ? GradientNorms::of_each_tensor : GradientNorms::of_all;
     options.rounding_seed = synthetic_rounding_seed;
+    options.average = run_.average;
     options.io.drive_rates = run_.drive_rates;
     options.io.backend_factory = placement.backend_factory;
     engine_ = std::make_unique<OffloadEngine>(std::move(folder), order_, model_.units, *device_,
@@ -199,6 +228,8 @@ SyntheticOutcome Client::train() {
     engine_->visit_masters([&](TensorId, std::uint64_t, std::span<const float> values) {
         outcome.masters.insert(outcome.masters.end(), values.begin(), values.end());
     });
+    if (engine_->has_average())
+        read_averages(outcome);
     outcome.statistics = engine_->statistics();
     outcome.updates = engine_->update();
     return outcome;
@@ -253,122 +284,6 @@ float synthetic_gradient(float weight, TensorId tensor, std::uint64_t element,
 SyntheticOutcome run_synthetic(const SyntheticRun& run) {
     const auto model = synthetic_model();
     return Client(run, model).train();
-}
-
-namespace {
-
-/// What an update does to one tensor: (number, masters, gradients, scale of them).
-using TensorUpdate =
-    std::function<void(TensorId tensor, std::uint64_t update, std::span<float> masters,
-                       std::span<const float> gradients, double scale)>;
-
-/// By tensor: the factor on its gradient.
-std::vector<double> reference_scales(const ElementOrder& order, std::span<const float> gradient,
-                                     const SyntheticClip& clip) {
-    const auto squares_of = [&](ElementRange range) {
-        double squares = 0;
-        for (auto begin = range.begin; begin < range.end;) {
-            const auto end = std::min(range.end, (begin / tile_elements + 1) * tile_elements);
-            squares += cpu_optim::scan_gradient(cpu_optim::Isa::scalar,
-                                                gradient.subspan(begin, end - begin))
-                           .sum_of_squares;
-            begin = end;
-        }
-        return squares;
-    };
-    const auto scale = [](double most, double squares) {
-        return most > 0 ? std::min(1.0, most / (std::sqrt(squares) + 1e-6)) : 1.0;
-    };
-    std::vector<double> scales;
-    for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor) {
-        if (clip.layer)
-            scales.push_back(scale(*clip.layer, squares_of(order.range(tensor))));
-        else
-            scales.push_back(clip.value ? 1.0 : scale(clip.norm, squares_of({0, gradient.size()})));
-    }
-    return scales;
-}
-
-std::vector<float> train_reference(const ElementOrder& order, std::uint64_t steps,
-                                   const SyntheticClip& clip,
-                                   const std::vector<std::uint64_t>& nonfinite_iterations,
-                                   const TensorUpdate& update_tensor) {
-    const auto padded = order.tiles() * tile_elements;
-    std::vector<float> all_masters(padded, 0.0f);
-    std::vector<float> gradient(padded, 0.0f);
-    const auto for_each_tensor = [&](const auto& body) {
-        for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor) {
-            const auto range = order.range(tensor);
-            body(tensor, std::span(all_masters).subspan(range.begin, range.size()),
-                 std::span(gradient).subspan(range.begin, range.size()));
-        }
-    };
-    for_each_tensor([&](TensorId tensor, std::span<float> masters, std::span<float>) {
-        for (std::size_t i = 0; i < masters.size(); ++i)
-            masters[i] = synthetic_initial(tensor, i);
-    });
-    std::uint64_t update = 0;
-    for (std::uint64_t iteration = 0; iteration < steps; ++iteration) {
-        if (contains(nonfinite_iterations, iteration))
-            continue;
-        for_each_tensor([&](TensorId tensor, std::span<float> masters, std::span<float> sums) {
-            for (std::size_t i = 0; i < masters.size(); ++i) {
-                sums[i] = synthetic_gradient(masters[i], tensor, i, iteration, 0);
-                if (order.tensors()[tensor].contributions == 2)
-                    sums[i] += synthetic_gradient(masters[i], tensor, i, iteration, 1);
-            }
-        });
-        const auto scales = reference_scales(order, gradient, clip);
-        if (clip.value) {
-            for (auto& value : gradient)
-                value = std::clamp(value, -*clip.value, *clip.value);
-        }
-        ++update;
-        for_each_tensor([&](TensorId tensor, std::span<float> masters, std::span<float> sums) {
-            update_tensor(tensor, update, masters, sums, scales[tensor]);
-        });
-    }
-    std::vector<float> result;
-    for_each_tensor([&](TensorId, std::span<float> masters, std::span<float>) {
-        result.insert(result.end(), masters.begin(), masters.end());
-    });
-    return result;
-}
-
-}  // namespace
-
-std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip& clip,
-                                       const std::vector<std::uint64_t>& nonfinite_iterations,
-                                       const SyntheticGroups& groups,
-                                       cpu_optim::StateFormat format) {
-    const ElementOrder order(synthetic_model().tensors);
-    std::vector<WholeState> state;
-    for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor)
-        state.emplace_back(format, static_cast<std::size_t>(order.range(tensor).size()));
-    return train_reference(
-        order, steps, clip, nonfinite_iterations,
-        [&](TensorId tensor, std::uint64_t update, std::span<float> masters,
-            std::span<const float> gradients, double scale) {
-            state[tensor].update(
-                cpu_optim::make_coefficients(groups[order.tensors()[tensor].group], update, scale),
-                {.seed = synthetic_rounding_seed, .tensor = tensor, .step = update}, masters,
-                gradients);
-        });
-}
-
-std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip& clip,
-                                       const SyntheticLayerwiseGroups& groups) {
-    const ElementOrder order(synthetic_model().tensors);
-    std::vector<WholeLayer> layers;
-    for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor)
-        layers.emplace_back(static_cast<std::size_t>(order.range(tensor).size()));
-    return train_reference(order, steps, clip, {},
-                           [&](TensorId tensor, std::uint64_t update, std::span<float> masters,
-                               std::span<const float> gradients, double scale) {
-                               layers[tensor].update(groups[order.tensors()[tensor].group], update,
-                                                     scale, order.range(tensor).begin, masters,
-                                                     gradients);
-                           });
 }
 
 }  // namespace spillway::testing

@@ -76,13 +76,16 @@ struct SyntheticRun {
     std::vector<std::uint64_t> nonfinite_iterations;
     SyntheticGroups groups = synthetic_adamw();
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
+    std::optional<offload::AverageRule> average = {};
     /// If set, of an optimizer of whole tensors in place of `groups`.
     std::optional<SyntheticLayerwiseGroups> layerwise = {};
 };
 /// Of lossy state.
 inline constexpr std::uint64_t synthetic_rounding_seed = 11;
 struct SyntheticOutcome {
-    std::vector<float> masters;  ///< tensor by tensor
+    std::vector<float> masters;        ///< tensor by tensor
+    std::vector<float> averages;       ///< as stored; empty: there are none
+    std::vector<float> averages_read;  ///< as a pass over the units finds them on the device
     offload::OffloadStatistics statistics;
     offload::OffloadPlan plan;
     std::uint64_t updates = 0;

@@ -10,6 +10,7 @@
 #include "engine/cli/backend_option.h"
 #include "engine/cli/option_set.h"
 #include "engine/cli/output_place.h"
+#include "engine/cli/weights_option.h"
 #include "engine/interop/huggingface_gpt2.h"
 #include "engine/interop/run_model.h"
 #include "engine/train/train_report.h"
@@ -23,6 +24,7 @@ struct ExportArguments {
     std::filesystem::path out;
     std::filesystem::path destination;
     std::string dtype = "fp32";
+    std::string weights = "last";
     std::string io_backend = "auto";
     std::string json;
 };
@@ -44,6 +46,7 @@ std::string summary_json(const ExportArguments& given, const offload::StateReade
     const nlohmann::ordered_json root{{"out", given.out.string()},
                                       {"destination", given.destination.string()},
                                       {"dtype", given.dtype},
+                                      {"weights", given.weights},
                                       {"iteration", reader.commit().iteration},
                                       {"update", reader.commit().update},
                                       {"tensors", summary.tensors},
@@ -56,11 +59,16 @@ ExportSummary export_run(const ExportArguments& given, offload::StateReader& rea
                          Console& console) {
     const auto config = model_of_run(reader.manifest());
     const auto tensors = reader.order().tensors();
+    const auto kind = stored_weights(reader, given.weights);
     const VisitTensor visit = [&](offload::TensorId tensor, const TensorPieces& pieces) {
         console.progress(fmt::format("exporting tensor {} of {}: {}", tensor + 1, tensors.size(),
                                      tensors[tensor].name));
-        reader.visit_tensor(tensor, [&](offload::TensorId, std::uint64_t first,
-                                        std::span<const float> values) { pieces(first, values); });
+        reader.visit_tensor(
+            tensor,
+            [&](offload::TensorId, std::uint64_t first, std::span<const float> values) {
+                pieces(first, values);
+            },
+            kind);
     };
     const auto dtype = given.dtype == "bf16" ? TensorDtype::bf16 : TensorDtype::f32;
     const auto summary =
@@ -83,6 +91,7 @@ int run_export(std::span<const std::string> arguments, Console& console) {
     options.add_choice(
         {"dtype", "fp32|bf16", "type of the weights: masters or working weights", ""},
         {"fp32", "bf16"}, given.dtype);
+    add_weights_option(options, given.weights);
     add_backend_option(options, given.io_backend);
     add_json_option(options, given.json, "where a summary goes as JSON", &given.destination);
     options.refuse("optimizer-state");

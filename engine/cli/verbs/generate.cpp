@@ -14,6 +14,7 @@
 #include "engine/cli/backend_option.h"
 #include "engine/cli/option_set.h"
 #include "engine/cli/output_place.h"
+#include "engine/cli/weights_option.h"
 #include "engine/compute/compute_pool.h"
 #include "engine/interop/huggingface_gpt2.h"
 #include "engine/interop/run_model.h"
@@ -38,6 +39,7 @@ struct GenerateArguments {
     std::uint64_t host_mem_bytes = 0;
     std::uint32_t threads = 0;
     std::string isa = "auto";
+    std::string weights = "last";
     std::string io_backend = "auto";
     std::string json;
 };
@@ -51,14 +53,17 @@ struct StoredModel {
 StoredModel open_run(const GenerateArguments& given) {
     auto reader =
         std::make_shared<offload::StateReader>(given.model, backend_kind(given.io_backend));
-    return {
-        model_of_run(reader->manifest()), [reader](offload::TensorId tensor, std::span<float> out) {
-            reader->visit_tensor(
-                tensor, [&](offload::TensorId, std::uint64_t first, std::span<const float> values) {
-                    std::copy(values.begin(), values.end(),
-                              out.begin() + static_cast<std::ptrdiff_t>(first));
-                });
-        }};
+    const auto kind = stored_weights(*reader, given.weights);
+    return {model_of_run(reader->manifest()),
+            [reader, kind](offload::TensorId tensor, std::span<float> out) {
+                reader->visit_tensor(
+                    tensor,
+                    [&](offload::TensorId, std::uint64_t first, std::span<const float> values) {
+                        std::copy(values.begin(), values.end(),
+                                  out.begin() + static_cast<std::ptrdiff_t>(first));
+                    },
+                    kind);
+            }};
 }
 
 /// A folder with a tokenizer of its own would be fed nonsense.
@@ -79,6 +84,11 @@ StoredModel open_model(const GenerateArguments& given) {
         throw UsageError(fmt::format("{} holds neither a run ({}) nor a Hugging Face model ({})",
                                      given.model.string(), offload::StateFolder::folder_name,
                                      huggingface_config_name));
+    if (given.weights != "last")
+        throw UsageError(fmt::format(
+            "--weights {}: {} is a Hugging Face folder, which holds one set of weights; name a "
+            "run's folder, or leave it out",
+            given.weights, given.model.string()));
     auto model = std::make_shared<HuggingfaceGpt2>(given.model);
     require_byte_model(given.model, model->config());
     return {model->config(), [model](offload::TensorId tensor, std::span<float> out) {
@@ -112,6 +122,7 @@ void declare(OptionSet& options, GenerateArguments& given) {
                       given.host_mem_bytes);
     options.add({"threads", "N", "threads to compute with", "all processors"}, given.threads);
     options.add({"isa", "NAME", "instruction set of the kernels", ""}, given.isa);
+    add_weights_option(options, given.weights);
     add_backend_option(options, given.io_backend);
     add_json_option(options, given.json,
                     "where the result goes as JSON; with - in place of the text");
@@ -133,13 +144,11 @@ std::string write_text(TextGenerator& generator, const GenerateArguments& given,
 }
 
 std::string result_json(const GenerateArguments& given, const std::string& text) {
-    const nlohmann::ordered_json root{{"model", given.model.string()},
-                                      {"prompt", given.prompt},
-                                      {"text", text},
-                                      {"tokens", text.size()},
-                                      {"temperature", given.sampling.temperature},
-                                      {"top_k", given.sampling.top_k},
-                                      {"seed", given.sampling.seed}};
+    const nlohmann::ordered_json root{
+        {"model", given.model.string()}, {"weights", given.weights},
+        {"prompt", given.prompt},        {"text", text},
+        {"tokens", text.size()},         {"temperature", given.sampling.temperature},
+        {"top_k", given.sampling.top_k}, {"seed", given.sampling.seed}};
     // A model may write bytes that are no UTF-8.
     return root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
