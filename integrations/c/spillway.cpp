@@ -121,7 +121,8 @@ spillway_status spillway_get_statistics(const spillway_optimizer* optimizer,
 spillway_status spillway_set_group(spillway_optimizer* optimizer, uint32_t group,
                                    const spillway_group* hyper) {
     return with_handle(optimizer, [&](spillway_optimizer& self) {
-        self.core.set_group(group, spillway::c_face::group_of(hyper, "hyper"));
+        std::visit([&](const auto& kind) { self.core.set_group(group, kind); },
+                   spillway::c_face::group_of(hyper, "hyper"));
     });
 }
 

@@ -41,7 +41,7 @@ enum {
 typedef int32_t spillway_gradient_type;
 enum { SPILLWAY_GRADIENT_FP32 = 0, SPILLWAY_GRADIENT_BF16 = 1, SPILLWAY_GRADIENT_FP16 = 2 };
 
-// cpu_optim/elementwise.h has the definitions and the papers.
+// cpu_optim/elementwise.h and layerwise.h have the definitions and the papers.
 typedef int32_t spillway_optimizer_kind;
 enum {
     SPILLWAY_ADAMW = 0,  // decoupled weight decay
@@ -49,7 +49,9 @@ enum {
     SPILLWAY_SGD = 2,
     SPILLWAY_ADAGRAD = 3,
     SPILLWAY_LION = 4,
-    SPILLWAY_RMSPROP = 5
+    SPILLWAY_RMSPROP = 5,
+    SPILLWAY_LAMB = 6,  // this and LARS move a tensor by its norms: two passes, state in fp32 alone
+    SPILLWAY_LARS = 7   // added to version 1
 };
 
 typedef int32_t spillway_nonfinite_rule;
@@ -76,8 +78,8 @@ enum {
 };
 
 // In which state is kept. What is not FP32 is lossy: values are rounded, stochastically where an
-// update needs it, by a hash of `rounding_seed`, tensor, element and step. Not with amsgrad or
-// centred.
+// update needs it, by a hash of `rounding_seed`, tensor, element and step. Not with amsgrad,
+// centred, LAMB or LARS.
 typedef int32_t spillway_state_format;
 enum {
     SPILLWAY_STATE_FP32 = 0,  // exact
@@ -112,15 +114,19 @@ typedef struct spillway_group {
     int32_t reserved;  // 0
     double learning_rate;
     double weight_decay;
-    double beta1;                      // Adam, AdamW, Lion
-    double beta2;                      // Adam, AdamW, Lion
-    double epsilon;                    // Adam, AdamW, Adagrad, RMSprop
-    double momentum;                   // SGD, RMSprop
+    double beta1;                      // Adam, AdamW, Lion, LAMB
+    double beta2;                      // Adam, AdamW, Lion, LAMB
+    double epsilon;                    // Adam, AdamW, Adagrad, RMSprop, LAMB
+    double momentum;                   // SGD, RMSprop, LARS
     double dampening;                  // SGD
     double learning_rate_decay;        // Adagrad
     double initial_accumulator_value;  // Adagrad
     double alpha;                      // RMSprop
-    double momentum_decay;             // Adam, AdamW with nesterov; added to version 1
+    double momentum_decay;             // Adam, AdamW with nesterov; this and what follows: added to
+                                       // version 1
+    double trust_coefficient;          // LARS
+    double least_weight_norm;          // LAMB
+    double most_weight_norm;           // LAMB; infinity: any
 } spillway_group;
 
 typedef struct spillway_options {

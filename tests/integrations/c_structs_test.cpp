@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -78,7 +79,7 @@ TEST_CASE("an _init function refuses a size that cannot be and NULL, by name") {
 
 TEST_CASE("a kind of optimizer that does not exist is refused") {
     spillway_group group;
-    for (const spillway_optimizer_kind kind : {-1, SPILLWAY_RMSPROP + 1, 1 << 30}) {
+    for (const spillway_optimizer_kind kind : {-1, SPILLWAY_LARS + 1, 1 << 30}) {
         CHECK(spillway_group_init(&group, sizeof group, kind) == SPILLWAY_INVALID_ARGUMENT);
         CHECK_THAT(thread_error(), Contains("kind") && Contains(std::to_string(kind)));
     }
@@ -107,6 +108,65 @@ TEST_CASE("groups start with torch's defaults") {
     CHECK(defaults(SPILLWAY_LION).beta2 == 0.99);
     CHECK(defaults(SPILLWAY_RMSPROP).alpha == 0.99);
     CHECK(defaults(SPILLWAY_RMSPROP).epsilon == 1e-8);
+}
+
+TEST_CASE("groups of LAMB and LARS start with their papers' defaults") {
+    spillway_group lamb, lars;
+    REQUIRE(spillway_group_init(&lamb, sizeof lamb, SPILLWAY_LAMB) == SPILLWAY_OK);
+    REQUIRE(spillway_group_init(&lars, sizeof lars, SPILLWAY_LARS) == SPILLWAY_OK);
+    CHECK(lamb.epsilon == 1e-6);
+    CHECK(lamb.least_weight_norm == 0);
+    CHECK(std::isinf(lamb.most_weight_norm));
+    CHECK(lamb.trust_coefficient == 0);
+    CHECK(lars.momentum == 0.9);
+    CHECK(lars.trust_coefficient == 1e-3);
+    CHECK(lars.most_weight_norm == 0);
+}
+
+TEST_CASE("LAMB moves a tensor by its weights' norm, and callers without its bounds have none") {
+    const auto bias_after_step = [](std::uint64_t struct_bytes, double most_weight_norm) {
+        COptimizerArguments arguments(SPILLWAY_LAMB);
+        auto& group = arguments.groups[0];
+        REQUIRE(spillway_group_init(&group, struct_bytes, SPILLWAY_LAMB) == SPILLWAY_OK);
+        group.learning_rate = 0.5;
+        group.weight_decay = 0;
+        if (most_weight_norm != 0)
+            group.most_weight_norm = most_weight_norm;
+        COptimizer optimizer(arguments);
+        const std::vector<float> gradient(c_bias, 1.5f);
+        REQUIRE(optimizer.give(c_bias_tensor, gradient) == SPILLWAY_OK);
+        REQUIRE(optimizer.step() == SPILLWAY_OK);
+        return arguments.bias;
+    };
+    // Five weights of 2, all moved alike: |w| / |u| is 2, so by half of 2.
+    const auto bias = bias_after_step(sizeof(spillway_group), 0);
+    for (const auto weight : bias)
+        CHECK(weight == Approx(1).epsilon(1e-5));
+    CHECK(bias_after_step(offsetof(spillway_group, trust_coefficient), 0) == bias);
+    for (const auto weight : bias_after_step(sizeof(spillway_group), 1))
+        CHECK(weight == Approx(2 - 0.5 / std::sqrt(5.0)).epsilon(1e-5));
+}
+
+TEST_CASE("optimizers of the two families do not mix, nor go with lossy state") {
+    COptimizerArguments arguments(SPILLWAY_LARS);
+    spillway_optimizer* optimizer = nullptr;
+    std::array<spillway_group, 2> groups{arguments.groups[0], arguments.groups[0]};
+    REQUIRE(spillway_group_init(&groups[1], sizeof groups[1], SPILLWAY_ADAMW) == SPILLWAY_OK);
+    CHECK(spillway_optimizer_create(arguments.parameters.data(), arguments.parameters.size(),
+                                    groups.data(), groups.size(), &arguments.options,
+                                    &optimizer) == SPILLWAY_INVALID_ARGUMENT);
+    CHECK_THAT(thread_error(), Contains("groups[1]"));
+    arguments.options.state = SPILLWAY_STATE_INT8;
+    CHECK(arguments.create(&optimizer) == SPILLWAY_INVALID_ARGUMENT);
+    CHECK_THAT(thread_error(), Contains("LARS"));
+    arguments.options.state = SPILLWAY_STATE_FP32;
+    COptimizer lars(arguments);
+    spillway_group adamw;
+    REQUIRE(spillway_group_init(&adamw, sizeof adamw, SPILLWAY_ADAMW) == SPILLWAY_OK);
+    CHECK(spillway_set_group(lars.get(), 0, &adamw) == SPILLWAY_INVALID_ARGUMENT);
+    CHECK_THAT(lars.error(), Contains("LARS"));
+    arguments.groups[0].learning_rate = 0.25;
+    CHECK(spillway_set_group(lars.get(), 0, &arguments.groups[0]) == SPILLWAY_OK);
 }
 
 TEST_CASE(

@@ -20,7 +20,7 @@ std::uint64_t product(const std::vector<std::uint64_t>& shape) {
 }  // namespace
 
 spillway_optimizer::spillway_optimizer(std::vector<spillway::offload::Parameter> parameters,
-                                       std::vector<spillway::cpu_optim::HyperParameters> groups,
+                                       spillway::offload::HyperGroups groups,
                                        spillway::offload::TensorOptimizerOptions options)
     : owner(::getpid()),
       core(std::move(parameters), std::move(groups), std::move(options)),

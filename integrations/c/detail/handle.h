@@ -17,7 +17,7 @@
 /// What the C interface's opaque pointer points to.
 struct spillway_optimizer {
     spillway_optimizer(std::vector<spillway::offload::Parameter> parameters,
-                       std::vector<spillway::cpu_optim::HyperParameters> groups,
+                       spillway::offload::HyperGroups groups,
                        spillway::offload::TensorOptimizerOptions options);
 
     /// Throws std::invalid_argument on a number that is none of a tensor.

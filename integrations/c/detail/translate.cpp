@@ -20,7 +20,7 @@ namespace {
 // before could not tell whether they have it.
 static_assert(sizeof(spillway_parameter) == 48 && sizeof(spillway_options) == 88);
 static_assert(sizeof(spillway_step_rule) == 32 && sizeof(spillway_step_report) == 40);
-static_assert(sizeof(spillway_group) == 120 && sizeof(spillway_statistics) == 96);
+static_assert(sizeof(spillway_group) == 144 && sizeof(spillway_statistics) == 96);
 
 /// The `value`-th of `known`.
 template <class T, std::size_t count>
@@ -121,16 +121,36 @@ std::vector<offload::Parameter> parameters_of(const spillway_parameter* paramete
     return list;
 }
 
-std::vector<cpu_optim::HyperParameters> groups_of(const spillway_group* groups,
-                                                  std::uint64_t count) {
+namespace {
+
+/// A list of the family that `Hyper` is of.
+template <class Hyper>
+offload::HyperGroups one_family(const std::vector<AnyHyper>& all) {
+    std::vector<Hyper> list;
+    for (const auto& hyper : all) {
+        const auto* const found = std::get_if<Hyper>(&hyper);
+        if (found == nullptr)
+            throw std::invalid_argument(fmt::format(
+                "groups[{}] is of another kind of optimizer than groups[0]: one serves all groups",
+                list.size()));
+        list.push_back(*found);
+    }
+    return list;
+}
+
+}  // namespace
+
+offload::HyperGroups groups_of(const spillway_group* groups, std::uint64_t count) {
     check_array(groups, count, "groups", "group_count");
-    std::vector<cpu_optim::HyperParameters> list;
+    std::vector<AnyHyper> all;
     for (std::uint64_t i = 0; i < count; ++i) {
         const auto name = fmt::format("groups[{}]", i);
         const auto group = read_element(groups, i, groups->struct_bytes, spillway_group{}, name);
-        list.push_back(group_of(&group, name.c_str()));
+        all.push_back(group_of(&group, name.c_str()));
     }
-    return list;
+    return std::holds_alternative<cpu_optim::HyperParameters>(all.front())
+               ? one_family<cpu_optim::HyperParameters>(all)
+               : one_family<cpu_optim::LayerwiseHyperParameters>(all);
 }
 
 /// Folders by commas, as everywhere.

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <variant>
 #include <vector>
 
 #include "cpu_optim/elementwise.h"
+#include "cpu_optim/layerwise.h"
 #include "engine/interop/tensor_dtype.h"
 #include "integrations/c/spillway_types.h"
+#include "offload/hyper_groups.h"
 #include "offload/tensor_optimizer.h"
 
 /// From the structs of the C interface to those of offload/ and back. What does not translate is a
@@ -21,9 +24,10 @@ namespace spillway::c_face {
 
 [[nodiscard]] std::vector<offload::Parameter> parameters_of(const spillway_parameter* parameters,
                                                             std::uint64_t count);
-[[nodiscard]] cpu_optim::HyperParameters group_of(const spillway_group* group, const char* name);
-[[nodiscard]] std::vector<cpu_optim::HyperParameters> groups_of(const spillway_group* groups,
-                                                                std::uint64_t count);
+/// Of an optimizer of either family.
+using AnyHyper = std::variant<cpu_optim::HyperParameters, cpu_optim::LayerwiseHyperParameters>;
+[[nodiscard]] AnyHyper group_of(const spillway_group* group, const char* name);
+[[nodiscard]] offload::HyperGroups groups_of(const spillway_group* groups, std::uint64_t count);
 [[nodiscard]] offload::TensorOptimizerOptions options_of(const spillway_options* options);
 [[nodiscard]] offload::StepRule step_rule_of(const spillway_step_rule* rule);
 [[nodiscard]] cpu_optim::GradientType gradient_type_of(spillway_gradient_type type);

@@ -24,7 +24,7 @@ struct GroupField {
     std::variant<double spillway_group::*, std::int32_t spillway_group::*> member;
 };
 
-constexpr std::array<GroupField, 15> group_fields{{
+constexpr std::array<GroupField, 18> group_fields{{
     {"learning_rate", &spillway_group::learning_rate},
     {"weight_decay", &spillway_group::weight_decay},
     {"amsgrad", &spillway_group::amsgrad},
@@ -40,6 +40,9 @@ constexpr std::array<GroupField, 15> group_fields{{
     {"alpha", &spillway_group::alpha},
     {"maximise", &spillway_group::maximise},
     {"momentum_decay", &spillway_group::momentum_decay},
+    {"trust_coefficient", &spillway_group::trust_coefficient},
+    {"least_weight_norm", &spillway_group::least_weight_norm},
+    {"most_weight_norm", &spillway_group::most_weight_norm},
 }};
 
 /// `Member`: double or std::int32_t, as the field of that name is.
@@ -85,41 +88,54 @@ struct FromC {
 };
 
 template <class Each>
-void for_each_field_of(cpu_optim::HyperParameters& hyper, const Each& each) {
-    std::visit([&](auto& kind) { integrations::for_each_field(kind, each); }, hyper);
+void for_each_field_of(AnyHyper& hyper, const Each& each) {
+    std::visit(
+        [&](auto& family) {
+            std::visit([&](auto& kind) { integrations::for_each_field(kind, each); }, family);
+        },
+        hyper);
 }
 
-cpu_optim::HyperParameters defaults_of(spillway_optimizer_kind kind, const char* name) {
+std::string_view name_of(const AnyHyper& hyper) {
+    return std::visit([](const auto& family) { return cpu_optim::optimizer_name(family); }, hyper);
+}
+
+AnyHyper defaults_of(spillway_optimizer_kind kind, const char* name) {
+    using Elementwise = cpu_optim::HyperParameters;
+    using Layerwise = cpu_optim::LayerwiseHyperParameters;
     cpu_optim::AdamHyperParameters adam;
     adam.decay = cpu_optim::WeightDecay::l2;
     adam.weight_decay = 0;
     switch (kind) {
         case SPILLWAY_ADAMW:
-            return cpu_optim::AdamHyperParameters{};
+            return Elementwise(cpu_optim::AdamHyperParameters{});
         case SPILLWAY_ADAM:
-            return adam;
+            return Elementwise(adam);
         case SPILLWAY_SGD:
-            return cpu_optim::SgdHyperParameters{};
+            return Elementwise(cpu_optim::SgdHyperParameters{});
         case SPILLWAY_ADAGRAD:
-            return cpu_optim::AdagradHyperParameters{};
+            return Elementwise(cpu_optim::AdagradHyperParameters{});
         case SPILLWAY_LION:
-            return cpu_optim::LionHyperParameters{};
+            return Elementwise(cpu_optim::LionHyperParameters{});
         case SPILLWAY_RMSPROP:
-            return cpu_optim::RmspropHyperParameters{};
+            return Elementwise(cpu_optim::RmspropHyperParameters{});
+        case SPILLWAY_LAMB:
+            return Layerwise(cpu_optim::LambHyperParameters{});
+        case SPILLWAY_LARS:
+            return Layerwise(cpu_optim::LarsHyperParameters{});
         default:
             throw std::invalid_argument(
-                fmt::format("{} is {}; known are 0 to {}", name, kind, SPILLWAY_RMSPROP));
+                fmt::format("{} is {}; known are 0 to {}", name, kind, SPILLWAY_LARS));
     }
 }
 
-void refuse_what_is_left(const spillway_group& group, const cpu_optim::HyperParameters& hyper,
-                         const char* what) {
+void refuse_what_is_left(const spillway_group& group, const AnyHyper& hyper, const char* what) {
     const auto refuse = [&](std::string_view name, double value) {
         if (value != 0)
             throw std::invalid_argument(
                 fmt::format("{}.{} is {}, which {} does not have; it must be 0 (start from "
                             "spillway_group_init)",
-                            what, name, value, cpu_optim::optimizer_name(hyper)));
+                            what, name, value, name_of(hyper)));
     };
     refuse("reserved", group.reserved);
     for (const auto& known : group_fields)
@@ -137,7 +153,7 @@ spillway_group default_group(spillway_optimizer_kind kind) {
     return group;
 }
 
-cpu_optim::HyperParameters group_of(const spillway_group* group, const char* name) {
+AnyHyper group_of(const spillway_group* group, const char* name) {
     const auto kind = read_struct(group, spillway_group{}, name).optimizer;
     auto hyper = defaults_of(kind, fmt::format("{}.optimizer", name).c_str());
     // What the caller's version has no field for keeps the kind's default.
