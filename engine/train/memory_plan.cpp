@@ -138,7 +138,7 @@ class Planning {
         // Nothing would be left for the state either.
         if (needed >= available)
             throw offload::PlanRefused(
-                tier, needed, available,
+                tier, needed + 1, available,
                 "activations and data alone do not fit; raise the budget, take fewer --batch "
                 "sequences, more --micro-batches or a shorter --seq");
     }

@@ -27,21 +27,25 @@ bool contains(const std::vector<std::uint64_t>& list, std::uint64_t value) {
     return std::find(list.begin(), list.end(), value) != list.end();
 }
 
+HyperGroups groups_of(const SyntheticRun& run) {
+    if (run.layerwise)
+        return HyperGroups::Layerwise(run.layerwise->begin(), run.layerwise->end());
+    return HyperGroups::Elementwise(run.groups.begin(), run.groups.end());
+}
+
 /// One engine and what its "passes" need.
 class Client {
   public:
-    Client(const SyntheticRun& run, const SyntheticModel& model)
+    explicit Client(const SyntheticRun& run)
         : run_(run),
-          model_(model),
-          order_(model.tensors),
+          model_(run.model),
+          order_(model_.tensors),
           device_(cuda::make_device(run.placement.device, std::size_t{1} << 30)),
           compute_(device_->create_stream("compute")) {}
 
     SyntheticOutcome train();
 
   private:
-    PlanRequest request() const;
-    HyperGroups groups() const;
     void scale(UpdateStep& step, const GradientSummary& summary) const;
     void pass(std::uint64_t iteration);
     void reading_pass();
@@ -56,33 +60,6 @@ class Client {
     std::unique_ptr<cuda::Stream> compute_;
     std::unique_ptr<OffloadEngine> engine_;
 };
-
-PlanRequest Client::request() const {
-    const auto& placement = run_.placement;
-    PlanRequest request;
-    request.device_kind = device_->memory_kind();
-    request.host_bytes = placement.host_bytes;
-    request.device_bytes = placement.device_bytes;
-    const auto needs = groups().needs();
-    request.planes = planes_with_weights(needs.state_planes, run_.state);
-    if (run_.average)
-        request.planes.insert(Plane::average);
-    request.passes = needs.passes;
-    request.nvme = placement.nvme ? NvmeTier::present : NvmeTier::absent;
-    request.drives = 1 + run_.more_nvme.size();
-    request.chunk_bytes = placement.chunk_bytes;
-    request.timing = placement.timing;
-    request.durability = placement.durability;
-    request.training_uses = model_.uses;
-    request.gradient_uses = model_.gradient_uses;
-    return request;
-}
-
-HyperGroups Client::groups() const {
-    if (run_.layerwise)
-        return HyperGroups::Layerwise(run_.layerwise->begin(), run_.layerwise->end());
-    return HyperGroups::Elementwise(run_.groups.begin(), run_.groups.end());
-}
 
 void Client::contribution(std::size_t unit, const float* weights, std::uint64_t iteration,
                           unsigned index) {
@@ -170,7 +147,7 @@ void Client::scale(UpdateStep& step, const GradientSummary& summary) const {
 
 SyntheticOutcome Client::train() {
     SyntheticOutcome outcome;
-    outcome.plan = make_plan(order_, model_.units, request());
+    outcome.plan = make_plan(order_, model_.units, synthetic_request(run_, device_->memory_kind()));
     const auto& placement = run_.placement;
     const bool fresh = !StateFolder::holds_run(run_.out);
     auto folder = fresh ? StateFolder::create(run_.out, run_.nvme, model_.tensors,
@@ -206,7 +183,7 @@ SyntheticOutcome Client::train() {
         for (std::uint64_t reading = 0; reading < run_.reading_passes; ++reading)
             reading_pass();
         engine_->begin_pass(model_.uses);
-        UpdateStep step{.groups = groups(), .most_gradient = run_.clip.value};
+        UpdateStep step{.groups = groups_of(run_), .most_gradient = run_.clip.value};
         if (placement.timing == UpdateTiming::as_completed)
             engine_->begin_update(step);
         pass(iteration);
@@ -223,6 +200,8 @@ SyntheticOutcome Client::train() {
         if (placement.commit_every != 0 && (iteration + 1) % placement.commit_every == 0)
             engine_->request_commit({iteration + 1, "note"});
     }
+    if (run_.end == SyntheticEnd::abandoned)
+        return outcome;
     engine_->request_commit({run_.steps, "end"});
     engine_->wait_idle();
     engine_->visit_masters([&](TensorId, std::uint64_t, std::span<const float> values) {
@@ -242,7 +221,7 @@ SyntheticGroups synthetic_adamw() {
             cpu_optim::AdamHyperParameters{1e-2, 0.9, 0.95, 1e-8, 0.0}};
 }
 
-SyntheticModel synthetic_model() {
+SyntheticModel synthetic_model(int blocks) {
     SyntheticModel model;
     const auto add_unit = [&](std::vector<std::uint64_t> sizes) {
         Unit unit{static_cast<TensorId>(model.tensors.size()),
@@ -257,7 +236,7 @@ SyntheticModel synthetic_model() {
     add_unit({70001});  // tied
     model.tensors[0].contributions = 2;
     add_unit({513, 0, 1});
-    for (int block = 0; block < 12; ++block)
+    for (int block = 0; block < blocks; ++block)
         add_unit({100000, 257, 60000 + static_cast<std::uint64_t>(block), 3});
     add_unit({127});
     const auto units = model.units.size();
@@ -281,9 +260,29 @@ float synthetic_gradient(float weight, TensorId tensor, std::uint64_t element,
     return 0.01f * weight + 0.02f * unit_hash(tensor + 1000 * index, element, iteration);
 }
 
+PlanRequest synthetic_request(const SyntheticRun& run, cuda::MemoryKind device) {
+    const auto& placement = run.placement;
+    const auto needs = groups_of(run).needs();
+    PlanRequest request;
+    request.device_kind = device;
+    request.host_bytes = placement.host_bytes;
+    request.device_bytes = placement.device_bytes;
+    request.planes = planes_with_weights(needs.state_planes, run.state);
+    if (run.average)
+        request.planes.insert(Plane::average);
+    request.passes = needs.passes;
+    request.nvme = placement.nvme ? NvmeTier::present : NvmeTier::absent;
+    request.drives = 1 + run.more_nvme.size();
+    request.chunk_bytes = placement.chunk_bytes;
+    request.timing = placement.timing;
+    request.durability = placement.durability;
+    request.training_uses = run.model.uses;
+    request.gradient_uses = run.model.gradient_uses;
+    return request;
+}
+
 SyntheticOutcome run_synthetic(const SyntheticRun& run) {
-    const auto model = synthetic_model();
-    return Client(run, model).train();
+    return Client(run).train();
 }
 
 }  // namespace spillway::testing

@@ -40,7 +40,7 @@ struct SyntheticModel {
     std::vector<std::size_t> gradient_uses;
     std::size_t tied_unit = 0;
 };
-[[nodiscard]] SyntheticModel synthetic_model();
+[[nodiscard]] SyntheticModel synthetic_model(int blocks = 12);
 
 [[nodiscard]] float synthetic_initial(offload::TensorId tensor, std::uint64_t element);
 /// The gradient's contribution `index` of one element.
@@ -61,8 +61,15 @@ struct SyntheticClip {
     std::optional<double> layer = {};  ///< in place of it: the most of each tensor's norm
 };
 
+/// How a run leaves what it trained.
+enum class SyntheticEnd {
+    committed,  ///< with a commit
+    abandoned,  ///< in the middle: what follows the last commit is lost
+};
+
 /// Trains until `steps` iterations are done in all, resuming what is in `out` if a commit is there.
 struct SyntheticRun {
+    SyntheticModel model = synthetic_model();
     std::filesystem::path out;
     std::filesystem::path nvme;
     std::vector<std::filesystem::path> more_nvme = {};  ///< further drives
@@ -79,7 +86,11 @@ struct SyntheticRun {
     std::optional<offload::AverageRule> average = {};
     /// If set, of an optimizer of whole tensors in place of `groups`.
     std::optional<SyntheticLayerwiseGroups> layerwise = {};
+    SyntheticEnd end = SyntheticEnd::committed;
 };
+/// What run_synthetic() asks of the planner.
+[[nodiscard]] offload::PlanRequest synthetic_request(const SyntheticRun& run,
+                                                     cuda::MemoryKind device);
 /// Of lossy state.
 inline constexpr std::uint64_t synthetic_rounding_seed = 11;
 struct SyntheticOutcome {
