@@ -19,9 +19,10 @@ class CommunicationFailed : public std::runtime_error {
 
 /// What the ranks of a run do together, one rank's side of it. All ranks make the same calls in the
 /// same order. Each is queued on a stream of that rank's device and executed in its order; sums are
-/// over ranks in ascending order, so that every rank gets the same bits whenever each came. What
-/// goes wrong is thrown as CommunicationFailed by whoever waits for the stream, on every rank, and
-/// by every later call's stream. All pointers are device pointers. Not thread-safe.
+/// over ranks in an order of each implementation's own, so that every rank gets the same bits
+/// whenever each came. What goes wrong is thrown as CommunicationFailed by whoever waits for the
+/// stream, on every rank, and by every later call's stream. All pointers are device pointers. Not
+/// thread-safe.
 class Communicator {
   public:
     virtual ~Communicator() = default;
@@ -38,7 +39,12 @@ class Communicator {
     /// data = the sum of all ranks' data.
     virtual void all_reduce(Stream& stream, float* data, std::size_t elements) = 0;
     /// data = that of rank `root`.
+    /// Throws std::invalid_argument where no rank is `root`.
     virtual void broadcast(Stream& stream, std::byte* data, std::size_t bytes, unsigned root) = 0;
+
+  protected:
+    /// Throws std::invalid_argument where it is no rank.
+    void check_root(unsigned root) const;
 };
 
 struct SharedMemoryRanks {
@@ -47,9 +53,9 @@ struct SharedMemoryRanks {
 };
 
 /// The ranks of one process whose devices compute in host memory or are simulated: each reads the
-/// others' memory; a stream of a device with kernels is refused by std::invalid_argument. One a
-/// rank, in order. A rank that destroys its own has left: the others' calls fail that it had not
-/// made. Throws std::invalid_argument for no ranks.
+/// others' memory, and sums are in ascending order of ranks; a stream of a device with kernels is
+/// refused by std::invalid_argument. One a rank, in order. A rank that destroys its own has left:
+/// the others' calls fail that it had not made. Throws std::invalid_argument for no ranks.
 [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_shared_memory_communicators(
     const SharedMemoryRanks& options);
 

@@ -203,8 +203,7 @@ void CudaStream::copy_row(CopyDirection direction, const RowCopy& row) {
 
 // ---------------------------------------------------------------- kernels and host functions
 
-void CudaStream::launch_kernel(const char* kernel, const LaunchShape& shape, void* parameters,
-                               std::span<const MemoryUse> uses) {
+void CudaStream::check_uses(const char* kernel, std::span<const MemoryUse> uses) const {
     for (const MemoryUse& use : uses)
         if (!memory_->allocated(use.data, use.bytes))
             throw std::invalid_argument(fmt::format(
@@ -212,6 +211,11 @@ void CudaStream::launch_kernel(const char* kernel, const LaunchShape& shape, voi
                 "freed or crosses the end of its buffer",
                 kernel, name_, core_->name(), use.parameter, use.bytes,
                 static_cast<const void*>(use.data)));
+}
+
+void CudaStream::launch_kernel(const char* kernel, const LaunchShape& shape, void* parameters,
+                               std::span<const MemoryUse> uses) {
+    check_uses(kernel, uses);
     refuse_from_inside();
     const auto function = core_->kernel(kernel);
     const std::scoped_lock lock(mutex_);
@@ -225,6 +229,20 @@ void CudaStream::launch_kernel(const char* kernel, const LaunchShape& shape, voi
     core_->check(core_->driver()->launch_kernel(function, shape.blocks, 1, 1, shape.threads, 1, 1,
                                                 shape.shared_bytes, stream_, pointers, nullptr),
                  "cuLaunchKernel", purpose(fmt::format("kernel '{}'", kernel)));
+}
+
+void CudaStream::call_library(const char* name, std::span<const MemoryUse> uses,
+                              const std::function<void(driver::StreamHandle)>& call) {
+    check_uses(name, uses);
+    refuse_from_inside();
+    const std::scoped_lock lock(mutex_);
+    if (log_->failed())
+        return;
+    const auto scope = core_->current();
+    count_finished();
+    if (!kernel_run_)
+        kernel_run_ = timestamp();
+    call(stream_);
 }
 
 void CudaStream::launch(const char*, std::function<void()> kernel) {

@@ -50,6 +50,9 @@ class CudaStream final : public Stream, private KernelStream {
 
     void launch_kernel(const char* kernel, const LaunchShape& shape, void* parameters,
                        std::span<const MemoryUse> uses) override;
+    void call_library(const char* name, std::span<const MemoryUse> uses,
+                      const std::function<void(driver::StreamHandle)>& call) override;
+    void check_uses(const char* kernel, std::span<const MemoryUse> uses) const;
 
     void copy(std::string_view call, CopyDirection direction, const RowCopy& copy);
     void check_pairing(std::string_view call, CopyDirection direction, const RowCopy& copy) const;

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
+
+#include "cuda/driver_api.h"
 
 namespace spillway::cuda {
 
@@ -36,6 +39,12 @@ class KernelStream {
     /// no longer, allocated on this device; what `uses` leaves out a kernel may not touch.
     virtual void launch_kernel(const char* kernel, const LaunchShape& shape, void* parameters,
                                std::span<const MemoryUse> uses) = 0;
+
+    /// Calls `call` at once, with the device's context current and the driver's stream, so that
+    /// another library can queue work of its own there; unless the stream is known to have failed.
+    /// `uses` as for kernels. `call` may not call this stream.
+    virtual void call_library(const char* name, std::span<const MemoryUse> uses,
+                              const std::function<void(driver::StreamHandle)>& call) = 0;
 };
 
 /// Collects what a kernel's parameters say of memory.

@@ -229,9 +229,7 @@ class SharedMemoryCommunicator final : public Communicator {
     }
 
     void broadcast(Stream& stream, std::byte* data, std::size_t bytes, unsigned root) override {
-        if (root >= ranks())
-            throw std::invalid_argument(
-                fmt::format("broadcast from rank {}: there are {} ranks, from 0", root, ranks()));
+        check_root(root);
         queue(stream, {.operation = "broadcast", .bytes = bytes, .root = root, .to = data},
               [rank = rank_, root, bytes](const Calls& calls) {
                   if (rank != root && bytes != 0)

@@ -4,41 +4,21 @@
 // The declarations of cuda/driver_api.h beside those of <cuda.h>: what is passed the same way is
 // the same to a caller.
 #include <cstddef>
-#include <type_traits>
 
 #include <catch2/catch.hpp>
 #include <cuda.h>
 
 #include "cuda/driver_api.h"
+#include "tests/cuda/abi_alike.h"
 
 namespace driver = spillway::cuda::driver;
+namespace testing = spillway::cuda::testing;
 
 namespace {
 
-template <typename Ours, typename Theirs>
-constexpr bool passed_alike() {
-    if constexpr (std::is_void_v<Ours> || std::is_void_v<Theirs>)
-        return std::is_void_v<Ours> && std::is_void_v<Theirs>;
-    else
-        return sizeof(Ours) == sizeof(Theirs) &&
-               std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>;
-}
-
-template <typename Ours, typename Theirs>
-struct Alike : std::false_type {};
-template <typename OurResult, typename... Ours, typename TheirResult, typename... Theirs>
-struct Alike<OurResult (*)(Ours...), TheirResult(Theirs...)> {
-    static constexpr bool value = [] {
-        if constexpr (sizeof...(Ours) == sizeof...(Theirs))
-            return passed_alike<OurResult, TheirResult>() && (passed_alike<Ours, Theirs>() && ...);
-        else
-            return false;
-    }();
-};
-
 // <cuda.h> gives most of the versioned names as macros of the plain ones.
-#define SPILLWAY_TEST_ALIKE(name, symbol, parameters)                                \
-    static_assert(Alike<decltype(driver::Functions::name), decltype(symbol)>::value, \
+#define SPILLWAY_TEST_ALIKE(name, symbol, parameters)                                         \
+    static_assert(testing::Alike<decltype(driver::Functions::name), decltype(symbol)>::value, \
                   #symbol " is declared otherwise in <cuda.h>");
 SPILLWAY_CUDA_DRIVER_FUNCTIONS(SPILLWAY_TEST_ALIKE)
 

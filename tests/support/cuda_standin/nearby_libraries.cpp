@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
 
-// What else a program asks a CUDA machine for: the versions of NCCL and of cuFile.
+// What else a program asks a CUDA machine for: the version of cuFile.
 #include "tests/support/cuda_standin/driver_calls.h"
-
-SPILLWAY_STANDIN_EXPORT int ncclGetVersion(int* version) {
-    *version = 22809;
-    return 0;
-}
 
 SPILLWAY_STANDIN_EXPORT int cuFileGetVersion(int* version) {
     *version = 1150;

@@ -38,7 +38,8 @@ void reset(const Settings& settings);
 /// suffix, returns `result` and does nothing.
 void fail_call(const std::string& function, int k, int result);
 /// The k-th operation from now on that a stream executes of this kind, "copy" or the name of a
-/// kernel, fails as hardware does: later calls find the context lost with `result`.
+/// kernel, fails as hardware does: later calls find the context lost with `result`. One of NCCL's,
+/// "ncclAllReduce", leaves `result` with its communicator instead and never ends by itself.
 void fail_in_stream(const std::string& operation, int k, int result);
 
 /// Every breach of the rules so far, in words.
