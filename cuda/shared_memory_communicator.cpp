@@ -76,6 +76,16 @@ class Meetings {
             meetings_.erase(number);
     }
 
+    /// `rank` does not come to a call that it had made.
+    void miss(unsigned rank, std::uint64_t number, const Call& call) {
+        const std::scoped_lock lock(mutex_);
+        if (failure_.empty())
+            failure_ = fmt::format(
+                "{} (call {}) of {} ranks: the stream of rank {} failed before it came to it",
+                call.operation, number + 1, ranks(), rank);
+        changed_.notify_all();
+    }
+
     /// `rank` makes no more calls than these.
     void leave(unsigned rank, std::uint64_t calls) {
         const std::scoped_lock lock(mutex_);
@@ -167,6 +177,33 @@ void sum_over_ranks(unsigned ranks, std::size_t begin, std::size_t end, const Fr
     }
 }
 
+/// A rank's call on its way through a stream, which drops it where it has failed.
+class Attendance {
+  public:
+    Attendance(std::shared_ptr<Meetings> meetings, unsigned rank, std::uint64_t number,
+               const Call& call)
+        : meetings_(std::move(meetings)), rank_(rank), number_(number), call_(call) {}
+    ~Attendance() {
+        if (!came_)
+            meetings_->miss(rank_, number_, call_);
+    }
+    Attendance(const Attendance&) = delete;
+    Attendance& operator=(const Attendance&) = delete;
+
+    template <typename Work>
+    void meet(const Work& work) {
+        came_ = true;
+        meetings_->meet(rank_, number_, call_, work);
+    }
+
+  private:
+    const std::shared_ptr<Meetings> meetings_;
+    const unsigned rank_;
+    const std::uint64_t number_;
+    const Call call_;
+    bool came_ = false;
+};
+
 const float* floats(const std::byte* data) {
     return reinterpret_cast<const float*>(data);
 }
@@ -245,10 +282,9 @@ class SharedMemoryCommunicator final : public Communicator {
                 "{} in shared memory: the stream is of a device with kernels and a memory of its "
                 "own, which the host cannot touch; take ranks on 'cpu' or 'sim' devices",
                 call.operation));
+        const auto attendance = std::make_shared<Attendance>(meetings_, rank_, calls_++, call);
         stream.launch(call.operation,
-                      [meetings = meetings_, rank = rank_, number = calls_, call,
-                       work = std::move(work)] { meetings->meet(rank, number, call, work); });
-        ++calls_;
+                      [attendance, work = std::move(work)] { attendance->meet(work); });
     }
 
     const std::shared_ptr<Meetings> meetings_;

@@ -201,6 +201,20 @@ TEST_CASE("ranks that do different things are told so, each of them") {
     CHECK_THROWS_AS(make_shared_memory_communicators({.ranks = 0}), std::invalid_argument);
 }
 
+TEST_CASE("a rank whose stream has failed is missed at once") {
+    auto ranks = make_ranks(2);
+    std::vector<DeviceBuffer> buffers;
+    for (auto& rank : ranks)
+        buffers.push_back(sent(rank, {1, 2, 3, 4}));
+    ranks[1].stream->launch("bad", [] { throw std::runtime_error("a bad kernel"); });
+    for (unsigned r = 0; r < 2; ++r)
+        ranks[r].communicator->all_reduce(*ranks[r].stream, buffers[r].as<float>(), 4);
+    CHECK_THROWS_WITH(ranks[0].stream->synchronize(),
+                      Catch::Contains("all_reduce (call 1) of 2 ranks") &&
+                          Catch::Contains("the stream of rank 1 failed"));
+    CHECK_THROWS_WITH(ranks[1].stream->synchronize(), "a bad kernel");
+}
+
 TEST_CASE("ranks do not meet in the memory of a device with kernels") {
     const auto device = make_standin_device(std::size_t{1} << 20);
     const auto buffer = device->allocate(4096);
