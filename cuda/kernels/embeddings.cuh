@@ -26,8 +26,9 @@ extern "C" __global__ void spillway_token_table_gradient(spillway::cuda::TokenTa
     __shared__ bool has_id[row_threads];
     const std::size_t tokens = p.sequences * p.sequence_tokens;
     float* const sums = p.table_gradient + std::size_t{blockIdx.x} * p.features;
-    for (std::size_t i = threadIdx.x; i < p.features; i += row_threads)
-        sums[i] = 0;
+    if (!p.adds)
+        for (std::size_t i = threadIdx.x; i < p.features; i += row_threads)
+            sums[i] = 0;
     for (std::size_t first = 0; first < tokens; first += row_threads) {
         const std::size_t token = first + threadIdx.x;
         bool has = false;
@@ -50,7 +51,7 @@ extern "C" __global__ void spillway_position_table_gradient(
     const std::size_t elements = p.positions * p.features;
     const std::size_t sequence_elements = p.sequence_tokens * p.features;
     for (std::size_t i = first_element(); i < elements; i += element_stride()) {
-        float sum = 0;
+        float sum = p.adds ? p.table_gradient[i] : 0;
         if (i < sequence_elements)
             for (std::size_t s = 0; s < p.sequences; ++s)
                 sum += p.gradient[s * sequence_elements + i];

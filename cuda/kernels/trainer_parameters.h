@@ -41,7 +41,8 @@ struct Embedding {
     }
 };
 
-/// table_gradient[id] = sum of the gradient rows of that id in token order; a block an id.
+/// table_gradient[id] = sum of the gradient rows of that id in token order, behind what stands
+/// there if it `adds`; a block an id.
 struct TokenTableGradient {
     static constexpr const char* kernel = "spillway_token_table_gradient";
     std::size_t sequences, sequence_tokens, features, vocabulary;
@@ -49,6 +50,7 @@ struct TokenTableGradient {
     std::size_t id_stride;
     const float* gradient;
     float* table_gradient;
+    bool adds;
 
     template <typename Visitor>
     void for_each_memory(Visitor& visitor) {
@@ -58,12 +60,14 @@ struct TokenTableGradient {
     }
 };
 
-/// The sum over sequences in order; 0 for positions behind their end.
+/// The sum over sequences in order, behind what stands there if it `adds`; nothing more for
+/// positions behind their end.
 struct PositionTableGradient {
     static constexpr const char* kernel = "spillway_position_table_gradient";
     std::size_t sequences, sequence_tokens, features, positions;
     const float* gradient;
     float* table_gradient;
+    bool adds;
 
     template <typename Visitor>
     void for_each_memory(Visitor& visitor) {

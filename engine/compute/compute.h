@@ -46,10 +46,11 @@ class Compute {
                        const float* position_table, float* output) = 0;
     virtual void token_table_gradient(const TokenRows& rows, const TokenIds& tokens,
                                       std::size_t features, std::size_t vocabulary,
-                                      const float* gradient, float* table_gradient) = 0;
+                                      const float* gradient, Contribution contribution,
+                                      float* table_gradient) = 0;
     virtual void position_table_gradient(const TokenRows& rows, std::size_t features,
                                          std::size_t positions, const float* gradient,
-                                         float* table_gradient) = 0;
+                                         Contribution contribution, float* table_gradient) = 0;
 
     virtual void layer_norm(std::size_t tokens, std::size_t features, const float* input,
                             const float* weight, const float* bias, float* output,

@@ -56,24 +56,29 @@ class CudaCompute final : public Compute {
     }
     void token_table_gradient(const TokenRows& rows, const TokenIds& tokens, std::size_t features,
                               std::size_t vocabulary, const float* gradient,
-                              float* table_gradient) override {
-        cuda::enqueue(kernels_, cuda::TokenTableGradient{.sequences = rows.sequences,
-                                                         .sequence_tokens = rows.sequence_tokens,
-                                                         .features = features,
-                                                         .vocabulary = vocabulary,
-                                                         .ids = tokens.ids,
-                                                         .id_stride = tokens.stride,
-                                                         .gradient = gradient,
-                                                         .table_gradient = table_gradient});
+                              Contribution contribution, float* table_gradient) override {
+        cuda::enqueue(kernels_,
+                      cuda::TokenTableGradient{.sequences = rows.sequences,
+                                               .sequence_tokens = rows.sequence_tokens,
+                                               .features = features,
+                                               .vocabulary = vocabulary,
+                                               .ids = tokens.ids,
+                                               .id_stride = tokens.stride,
+                                               .gradient = gradient,
+                                               .table_gradient = table_gradient,
+                                               .adds = contribution == Contribution::further});
     }
     void position_table_gradient(const TokenRows& rows, std::size_t features, std::size_t positions,
-                                 const float* gradient, float* table_gradient) override {
-        cuda::enqueue(kernels_, cuda::PositionTableGradient{.sequences = rows.sequences,
-                                                            .sequence_tokens = rows.sequence_tokens,
-                                                            .features = features,
-                                                            .positions = positions,
-                                                            .gradient = gradient,
-                                                            .table_gradient = table_gradient});
+                                 const float* gradient, Contribution contribution,
+                                 float* table_gradient) override {
+        cuda::enqueue(kernels_,
+                      cuda::PositionTableGradient{.sequences = rows.sequences,
+                                                  .sequence_tokens = rows.sequence_tokens,
+                                                  .features = features,
+                                                  .positions = positions,
+                                                  .gradient = gradient,
+                                                  .table_gradient = table_gradient,
+                                                  .adds = contribution == Contribution::further});
     }
 
     void layer_norm(std::size_t tokens, std::size_t features, const float* input,

@@ -46,10 +46,11 @@ void embed(ComputePool& pool, const TokenRows& rows, const TokenIds& tokens, std
 
 void token_table_gradient(ComputePool& pool, const TokenRows& rows, const TokenIds& tokens,
                           std::size_t features, std::size_t vocabulary, const float* gradient,
-                          float* token_table_gradient) {
-    over_rows(pool, vocabulary, [&](std::size_t id) {
-        std::fill_n(token_table_gradient + id * features, features, 0.0f);
-    });
+                          Contribution contribution, float* token_table_gradient) {
+    if (contribution == Contribution::first)
+        over_rows(pool, vocabulary, [&](std::size_t id) {
+            std::fill_n(token_table_gradient + id * features, features, 0.0f);
+        });
     pool.for_each(parts(features, columns_per_task), [&](std::size_t task) {
         const std::size_t first = task * columns_per_task;
         const std::size_t width = std::min(columns_per_task, features - first);
@@ -65,10 +66,11 @@ void token_table_gradient(ComputePool& pool, const TokenRows& rows, const TokenI
 
 void position_table_gradient(ComputePool& pool, const TokenRows& rows, std::size_t features,
                              std::size_t positions, const float* gradient,
-                             float* position_table_gradient) {
+                             Contribution contribution, float* position_table_gradient) {
     over_rows(pool, positions, [&](std::size_t position) {
         float* to = position_table_gradient + position * features;
-        std::fill_n(to, features, 0.0f);
+        if (contribution == Contribution::first)
+            std::fill_n(to, features, 0.0f);
         if (position >= rows.sequence_tokens)
             return;
         for (std::size_t sequence = 0; sequence < rows.sequences; ++sequence)

@@ -22,15 +22,15 @@ void embed(ComputePool& pool, const TokenRows& rows, const TokenIds& tokens, std
            const float* token_table, const float* position_table, float* output);
 
 /// token_table_gradient [vocabulary, features] = the sum of `gradient` rows of each id, in token
-/// order; 0 for ids that do not occur. `rows` are all tokens of the step.
+/// order, behind what stands there if it is a further contribution; 0 for ids that never occur.
 void token_table_gradient(ComputePool& pool, const TokenRows& rows, const TokenIds& tokens,
                           std::size_t features, std::size_t vocabulary, const float* gradient,
-                          float* token_table_gradient);
+                          Contribution contribution, float* token_table_gradient);
 
-/// position_table_gradient [positions, features] = the sum over sequences, in order; 0 for
-/// positions behind the sequences' end.
+/// position_table_gradient [positions, features] = the sum over sequences, in order, behind what
+/// stands there if it is a further contribution; 0 for positions behind the sequences' end.
 void position_table_gradient(ComputePool& pool, const TokenRows& rows, std::size_t features,
                              std::size_t positions, const float* gradient,
-                             float* position_table_gradient);
+                             Contribution contribution, float* position_table_gradient);
 
 }  // namespace spillway::engine

@@ -23,13 +23,15 @@ class HostCompute final : public Compute {
     }
     void token_table_gradient(const TokenRows& rows, const TokenIds& tokens, std::size_t features,
                               std::size_t vocabulary, const float* gradient,
-                              float* table_gradient) override {
+                              Contribution contribution, float* table_gradient) override {
         engine::token_table_gradient(pool_, rows, tokens, features, vocabulary, gradient,
-                                     table_gradient);
+                                     contribution, table_gradient);
     }
     void position_table_gradient(const TokenRows& rows, std::size_t features, std::size_t positions,
-                                 const float* gradient, float* table_gradient) override {
-        engine::position_table_gradient(pool_, rows, features, positions, gradient, table_gradient);
+                                 const float* gradient, Contribution contribution,
+                                 float* table_gradient) override {
+        engine::position_table_gradient(pool_, rows, features, positions, gradient, contribution,
+                                        table_gradient);
     }
 
     void layer_norm(std::size_t tokens, std::size_t features, const float* input,

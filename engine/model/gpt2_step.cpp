@@ -178,6 +178,13 @@ class Gpt2Step::Impl {
         return {memory_.tokens() + token / shape_.sequence_tokens * stride, stride};
     }
 
+    /// Of the whole step, whose mean the gradients are of.
+    [[nodiscard]] std::size_t loss_tokens() const {
+        const std::size_t sequences =
+            shape_.step_sequences == 0 ? shape_.sequences : shape_.step_sequences;
+        return sequences * shape_.sequence_tokens;
+    }
+
     [[nodiscard]] std::size_t final_norm_unit() const { return first_block_unit + config_.layers; }
 
     [[nodiscard]] BlockCompute block_compute(const TokenRows& rows, std::size_t token) const {
@@ -247,13 +254,13 @@ class Gpt2Step::Impl {
     void head_train(ParameterStream& parameters) {
         const HeadWeights weights = acquire_head(parameters);
         float* gradient = parameters.acquire_gradient(token_table_unit);
-        const auto scale = static_cast<float>(1.0 / static_cast<double>(all_rows_.tokens()));
+        const auto first = parameters.first_contribution();
+        const auto scale = static_cast<float>(1.0 / static_cast<double>(loss_tokens()));
         over_micro_batches([&](std::size_t token) {
             launch("head", [=, this] {
                 head_compute(micro_rows_, token)
                     .train(weights.norm, weights.table, memory_.block_input(config_.layers, token),
-                           token_ids(token), scale,
-                           token == 0 ? Contribution::first : Contribution::further,
+                           token_ids(token), scale, token == 0 ? first : Contribution::further,
                            memory_.token_losses() + token, gradient,
                            memory_.residual_gradient(token));
             });
@@ -266,12 +273,13 @@ class Gpt2Step::Impl {
 
     void final_norm_backward(ParameterStream& parameters, const float* weight) {
         const auto gradient = offsets_.final_norm(parameters.acquire_gradient(final_norm_unit()));
+        const auto contribution = parameters.first_contribution();
         launch("final_norm_backward", [=, this] {
             const float* input = memory_.block_input(config_.layers, 0);
             const RowStatistics* statistics = memory_.scratch(0).statistics;
             float* residual = memory_.residual_gradient(0);
             compute_->layer_norm_parameter_gradients(all_rows_, config_.hidden, input, statistics,
-                                                     residual, Contribution::first, gradient.weight,
+                                                     residual, contribution, gradient.weight,
                                                      gradient.bias);
             compute_->layer_norm_input_gradient(all_rows_.tokens(), config_.hidden, input,
                                                 statistics, weight, residual,
@@ -311,6 +319,7 @@ class Gpt2Step::Impl {
         const std::size_t unit = first_block_unit + layer;
         const auto weights = offsets_.block(parameters.acquire_weights(unit));
         const auto gradients = offsets_.block(parameters.acquire_gradient(unit));
+        const auto first = parameters.first_contribution();
         over_micro_batches([&](std::size_t token) {
             launch("block_backward", layer, [=, this] {
                 const auto block = block_compute(micro_rows_, token);
@@ -318,9 +327,8 @@ class Gpt2Step::Impl {
                 const float* input = memory_.block_input(layer, token);
                 if (shape_.recompute == Recompute::full)
                     block.recompute(weights, input, kept);
-                block.backward(weights, input, kept,
-                               token == 0 ? Contribution::first : Contribution::further, gradients,
-                               memory_.residual_gradient(token));
+                block.backward(weights, input, kept, token == 0 ? first : Contribution::further,
+                               gradients, memory_.residual_gradient(token));
             });
         });
         parameters.release_gradient(unit);
@@ -328,16 +336,19 @@ class Gpt2Step::Impl {
     }
 
     void embedding_backward(ParameterStream& parameters) {
+        const auto contribution = parameters.first_contribution();
         float* positions = parameters.acquire_gradient(position_table_unit);
         launch("position_table_gradient", [=, this] {
             compute_->position_table_gradient(all_rows_, config_.hidden, config_.context,
-                                              memory_.residual_gradient(0), positions);
+                                              memory_.residual_gradient(0), contribution,
+                                              positions);
         });
         parameters.release_gradient(position_table_unit);
         float* table = parameters.acquire_gradient(token_table_unit);
         launch("token_table_gradient", [=, this] {
             compute_->token_table_gradient(all_rows_, token_ids(0), config_.hidden,
-                                           config_.vocabulary, memory_.residual_gradient(0), table);
+                                           config_.vocabulary, memory_.residual_gradient(0),
+                                           contribution, table);
         });
         parameters.release_gradient(token_table_unit);
     }

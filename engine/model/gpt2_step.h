@@ -27,6 +27,7 @@ struct BatchShape {
     std::uint32_t sequence_tokens = 0;
     std::uint32_t micro_batches = 1;  ///< divides sequences
     Recompute recompute = Recompute::cheap_parts;
+    std::uint32_t step_sequences = 0;  ///< of the step that these are a part of; 0: they are all
 };
 
 /// Seconds of the last pass on the compute stream, waits included. The head stage (final LayerNorm,
@@ -53,8 +54,8 @@ class Gpt2Step {
     Gpt2Step& operator=(const Gpt2Step&) = delete;
 
     /// `tokens`: sequences x (sequence_tokens + 1), row-major; token t predicts token t + 1.
-    /// Returns the mean cross-entropy in nats per token; the gradients (of that mean) have been
-    /// handed to `parameters`.
+    /// Returns the mean cross-entropy in nats per token; the gradients (of that mean, or of the
+    /// whole step's where these are a part of one) have been handed to `parameters`.
     double train(ParameterStream& parameters, std::span<const std::int32_t> tokens);
     /// Forward only, same shape of `tokens`.
     double evaluate(ParameterStream& parameters, std::span<const std::int32_t> tokens);

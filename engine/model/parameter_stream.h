@@ -4,6 +4,8 @@
 
 #include <cstddef>
 
+#include "engine/compute/token_rows.h"
+
 namespace spillway::engine {
 
 /// Where a model's pass gets its weights and leaves its gradients, unit by unit (offload::Unit).
@@ -19,12 +21,17 @@ class ParameterStream {
     [[nodiscard]] virtual const float* acquire_weights(std::size_t unit) = 0;
     virtual void release_weights(std::size_t unit) = 0;
 
-    /// Room for one contribution to the gradient of `unit`, laid out like its weights, contents
-    /// undefined. Every element of every tensor must be written; the padding between tensors need
-    /// not.
+    /// Room for one contribution to the gradient of `unit`, laid out like its weights; what it
+    /// holds says first_contribution(). Every element of every tensor must be written; the padding
+    /// between tensors need not.
     [[nodiscard]] virtual float* acquire_gradient(std::size_t unit) = 0;
     /// Hands the contribution over.
     virtual void release_gradient(std::size_t unit) = 0;
+    /// Whether the room of a gradient holds nothing yet, or the sum over a step's earlier
+    /// sequences, to which the pass adds its own.
+    [[nodiscard]] virtual Contribution first_contribution() const noexcept {
+        return Contribution::first;
+    }
 };
 
 }  // namespace spillway::engine

@@ -20,6 +20,7 @@
 #include "tests/cuda/standin_device.h"
 #include "tests/engine/compute/compute_support.h"
 #include "tests/engine/model/gpt2_reference.h"
+#include "tests/engine/model/partial_gradients.h"
 
 namespace spillway::engine {
 namespace {
@@ -178,6 +179,12 @@ TEST_CASE("micro-batches and recomputation change no bit of what CUDA kernels co
     check_same(machine(2, Recompute::cheap_parts).train(tokens), expected, config);
     check_clean();
     check_same(machine(4, Recompute::full).train(tokens), expected, config);
+    check_clean();
+}
+
+TEST_CASE("CUDA kernels go on with the sums of a step's earlier sequences, bit for bit", "[gpu]") {
+    const auto device = gpu();
+    testing::check_step_in_parts(odd_model(), 19, *device);
     check_clean();
 }
 

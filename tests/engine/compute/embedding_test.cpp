@@ -41,8 +41,10 @@ TEST_CASE("embedding: gradients are summed in token order, 0 where nothing occur
     const Floats g = random_floats(rows.tokens() * features, 3);
     Floats tokens(5 * features, NAN);
     Floats positions(4 * features, NAN);
-    token_table_gradient(pool, rows, {ids.data(), 4}, features, 5, g.data(), tokens.data());
-    position_table_gradient(pool, rows, features, 4, g.data(), positions.data());
+    token_table_gradient(pool, rows, {ids.data(), 4}, features, 5, g.data(), Contribution::first,
+                         tokens.data());
+    position_table_gradient(pool, rows, features, 4, g.data(), Contribution::first,
+                            positions.data());
     const auto row = [&](std::size_t r, std::size_t i) { return g[r * features + i]; };
     for (std::size_t i = 0; i < features; ++i) {
         CHECK(tokens[i] == row(1, i));
@@ -54,6 +56,27 @@ TEST_CASE("embedding: gradients are summed in token order, 0 where nothing occur
             CHECK(positions[position * features + i] == row(position, i) + row(position + 3, i));
         CHECK(positions[3 * features + i] == 0.0f);
     }
+}
+
+TEST_CASE("embedding: gradients of one sequence behind another's are those of both") {
+    ComputePool pool(2, cpu_optim::best_isa());
+    const Floats g = random_floats(rows.tokens() * features, 3);
+    Floats tokens(5 * features), positions(4 * features);
+    token_table_gradient(pool, rows, {ids.data(), 4}, features, 5, g.data(), Contribution::first,
+                         tokens.data());
+    position_table_gradient(pool, rows, features, 4, g.data(), Contribution::first,
+                            positions.data());
+    Floats tokens_in_parts(5 * features, NAN), positions_in_parts(4 * features, NAN);
+    for (std::size_t sequence = 0; sequence < 2; ++sequence) {
+        const auto contribution = sequence == 0 ? Contribution::first : Contribution::further;
+        const float* const own = g.data() + sequence * 3 * features;
+        token_table_gradient(pool, {1, 3}, {ids.data() + sequence * 4, 4}, features, 5, own,
+                             contribution, tokens_in_parts.data());
+        position_table_gradient(pool, {1, 3}, features, 4, own, contribution,
+                                positions_in_parts.data());
+    }
+    CHECK(tokens_in_parts == tokens);
+    CHECK(positions_in_parts == positions);
 }
 
 }  // namespace spillway::engine

@@ -17,6 +17,7 @@
 #include "engine/model/static_parameter_stream.h"
 #include "tests/engine/compute/compute_support.h"
 #include "tests/engine/model/gpt2_reference.h"
+#include "tests/engine/model/partial_gradients.h"
 
 namespace spillway::engine {
 namespace {
@@ -255,6 +256,12 @@ TEST_CASE(
         require_same(run(1, Recompute::cheap_parts, {"sim:64MiB", 1, cpu_optim::best_isa()}),
                      expected, config);
     }
+}
+
+TEST_CASE(
+    "gpt2_step: a step in parts that go on with each other's sums has the bits of the whole") {
+    const auto device = cuda::make_device("cpu", std::size_t{1} << 30);
+    testing::check_step_in_parts(odd_model(), 270, *device);  // more than a token block
 }
 
 TEST_CASE("gpt2_step: cutting the logits of a large vocabulary changes no bit") {
