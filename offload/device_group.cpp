@@ -62,9 +62,9 @@ class DeviceGroup::Impl {
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
 
-    void begin_pass(std::span<const std::size_t> uses) {
+    void begin_pass(std::span<const std::size_t> uses, WeightKind kind) {
         monitor_.throw_if_poisoned();
-        weights_.begin_pass(uses);
+        weights_.begin_pass(uses, kind);
         gradients_.begin_pass();
     }
 
@@ -124,8 +124,8 @@ DeviceGroup::DeviceGroup(OffloadEngine& engine, const ElementOrder& order,
     : impl_(std::make_unique<Impl>(engine, order, units, plan, std::move(members), options)) {}
 DeviceGroup::~DeviceGroup() = default;
 
-void DeviceGroup::begin_pass(std::span<const std::size_t> uses) {
-    impl_->begin_pass(uses);
+void DeviceGroup::begin_pass(std::span<const std::size_t> uses, WeightKind kind) {
+    impl_->begin_pass(uses, kind);
 }
 void DeviceGroup::run_pass(const std::function<void(unsigned)>& work) {
     impl_->run_pass(work);

@@ -59,7 +59,7 @@ class DeviceGroup {
     DeviceGroup& operator=(const DeviceGroup&) = delete;
 
     /// As OffloadEngine::begin_pass(): of all ranks alike.
-    void begin_pass(std::span<const std::size_t> uses);
+    void begin_pass(std::span<const std::size_t> uses, WeightKind kind = WeightKind::newest);
     /// Runs `work(rank)` for every rank on a thread of its own, and returns when all are done and
     /// every gradient has been handed to the engine. `work` acquires all that was announced and
     /// waits for its compute stream at its end.

@@ -36,17 +36,20 @@ std::vector<std::uint32_t> divisors_of(std::uint32_t number) {
     return small;
 }
 
-std::vector<BatchShape> candidate_shapes(const TrainSettings& settings) {
+/// Of one device among `ranks`.
+std::vector<BatchShape> candidate_shapes(const TrainSettings& settings, unsigned ranks) {
     std::vector<Recompute> recomputes;
     if (settings.recompute != "full")
         recomputes.push_back(Recompute::cheap_parts);
     if (settings.recompute != "cheap-parts")
         recomputes.push_back(Recompute::full);
     std::vector<BatchShape> shapes;
+    const auto sequences = settings.batch / ranks;
     for (const auto recompute : recomputes) {
-        for (const auto parts : divisors_of(settings.batch)) {
+        for (const auto parts : divisors_of(sequences)) {
             if (settings.micro_batches == 0 || settings.micro_batches == parts)
-                shapes.push_back({settings.batch, settings.sequence_tokens(), parts, recompute});
+                shapes.push_back({sequences, settings.sequence_tokens(), parts, recompute,
+                                  ranks == 1 ? 0 : settings.batch});
         }
     }
     return shapes;
@@ -69,7 +72,7 @@ class Planning {
         : layout_(layout), settings_(settings), threads_(threads), budgets_(budgets), nvme_(nvme) {}
 
     TrainPlan run() const {
-        const auto shapes = candidate_shapes(settings_);
+        const auto shapes = candidate_shapes(settings_, budgets_.ranks);
         for (const auto& shape : shapes) {
             if (activation_bytes(shape) > budgets_.device_bytes / 2)
                 continue;
@@ -107,10 +110,13 @@ class Planning {
             token_bytes(settings_) + trace_bytes(settings_) + (on_host ? plan.activation_bytes : 0);
         require_room("device memory", plan.activation_bytes, budgets_.device_bytes);
         require_room("host memory", plan.client_host_bytes, budgets_.host_bytes);
+        const bool shared = budgets_.ranks > 1;
+        const auto host_left = budgets_.host_bytes - plan.client_host_bytes;
+        const auto device_left = budgets_.device_bytes - plan.activation_bytes;
         const offload::PlanRequest request{
-            .device_kind = budgets_.device_kind,
-            .host_bytes = budgets_.host_bytes - plan.client_host_bytes,
-            .device_bytes = budgets_.device_bytes - plan.activation_bytes,
+            .device_kind = shared ? cuda::MemoryKind::host : budgets_.device_kind,
+            .host_bytes = host_left,
+            .device_bytes = shared ? host_left : device_left,
             .nvme = nvme_,
             .drives = std::max<std::size_t>(nvme_folders(settings_.nvme).size(), 1),
             .planes = planes_of(settings_),
@@ -122,6 +128,12 @@ class Planning {
             .training_uses = gpt2_training_uses(layout_.config),
             .gradient_uses = gradient_uses(layout_)};
         try {
+            if (shared)
+                plan.group = offload::plan_group(layout_.order, layout_.units,
+                                                 {.ranks = budgets_.ranks,
+                                                  .device_bytes = device_left,
+                                                  .training_uses = request.training_uses,
+                                                  .gradient_uses = request.gradient_uses});
             plan.offload = offload::make_plan(layout_.order, layout_.units, request);
         } catch (const offload::PlanRefused& refused) {
             // The user's budget holds both: name its whole, not the part that was left.

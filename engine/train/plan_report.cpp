@@ -54,10 +54,10 @@ std::vector<PlanePlacement> placements(const PlannedRun& run) {
 Json tiers_json(const PlanReport& r) {
     const auto& plan = r.run.plan;
     Json tiers{{"device",
-                {{"planned_bytes", plan.activation_bytes + plan.offload.device_bytes},
+                {{"planned_bytes", plan.device_bytes()},
                  {"budget_bytes", r.run.budgets.device_bytes},
                  {"activation_bytes", plan.activation_bytes},
-                 {"items", items_json(plan.offload.device_items)}}},
+                 {"items", items_json(plan.device_items())}}},
                {"host",
                 {{"planned_bytes", plan.host_bytes(r.run.budgets.device_kind)},
                  {"budget_bytes", r.run.budgets.host_bytes},
@@ -94,8 +94,8 @@ Json traffic_json(const PlanReport& r) {
             {"nvme_written", plan.nvme_written_bytes_per_step},
             {"nvme_weights_read", plan.nvme_weight_read_bytes_per_step},
             {"nvme_gradients", plan.nvme_gradient_bytes_per_step},
-            {"h2d", link ? plan.to_device_bytes_per_step : 0},
-            {"d2h", link ? plan.to_host_bytes_per_step : 0},
+            {"h2d", link ? r.run.plan.to_device_bytes_per_step() : 0},
+            {"d2h", link ? r.run.plan.to_host_bytes_per_step() : 0},
             {"nvme_bytes_per_parameter", nvme_bytes_per_parameter(r)}};
 }
 
@@ -267,8 +267,7 @@ std::vector<std::string> plan_report_lines(const PlanReport& r) {
                     human_bytes(plan.host_bytes(run.budgets.device_kind)),
                     human_bytes(run.budgets.host_bytes)),
         fmt::format("  {:<11} {:<12} {}", own_memory ? "device" : "of it work",
-                    human_bytes(plan.activation_bytes + plan.offload.device_bytes),
-                    human_bytes(run.budgets.device_bytes)),
+                    human_bytes(plan.device_bytes()), human_bytes(run.budgets.device_bytes)),
         fmt::format("  drive       {:<12} {} free in {}", human_bytes(plan.offload.disk_bytes),
                     human_bytes(r.drive_available_bytes), r.drive_folder),
         "planes        host         drive"};

@@ -24,7 +24,15 @@ namespace fs = std::filesystem;
 
 /// Memory of a device that is simulated comes from this machine, outside --host-mem.
 std::size_t simulated_bytes(const TrainSettings& settings) {
-    return cuda::parse_device_spec(settings.device).capacity_bytes;
+    std::size_t bytes = 0;
+    for (const auto& device : device_list(settings.device))
+        bytes += cuda::parse_device_spec(device).capacity_bytes;
+    return bytes;
+}
+
+/// Of the first device, which those beside it are like.
+cuda::DeviceSpec first_device(const TrainSettings& settings) {
+    return cuda::parse_device_spec(device_list(settings.device).front());
 }
 
 /// What the device has for a run; `host_bytes` where it computes in host memory.
@@ -32,16 +40,16 @@ std::size_t device_budget(const TrainSettings& settings, const cuda::Device* gpu
                           std::size_t host_bytes) {
     if (gpu != nullptr)
         return gpu->capacity_bytes();
-    const auto spec = cuda::parse_device_spec(settings.device);
+    const auto spec = first_device(settings);
     return spec.kind == cuda::DeviceSpec::Kind::sim ? spec.capacity_bytes : host_bytes;
 }
 
 MemoryBudgets make_budgets(const TrainSettings& settings, const cuda::Device* gpu,
                            const AvailableMemory& available, Console& console) {
     const auto simulated = simulated_bytes(settings);
-    const bool on_host =
-        cuda::parse_device_spec(settings.device).kind == cuda::DeviceSpec::Kind::cpu;
+    const bool on_host = first_device(settings).kind == cuda::DeviceSpec::Kind::cpu;
     MemoryBudgets budgets;
+    budgets.ranks = static_cast<unsigned>(device_list(settings.device).size());
     budgets.device_kind = on_host ? cuda::MemoryKind::host : cuda::MemoryKind::device;
     budgets.host_bytes = settings.host_mem;
     if (settings.host_mem == 0) {
@@ -107,7 +115,7 @@ void resolve_choices(TrainSettings& settings) {
 }
 
 std::unique_ptr<cuda::Device> open_gpu(const TrainSettings& settings) {
-    if (cuda::parse_device_spec(settings.device).kind != cuda::DeviceSpec::Kind::cuda)
+    if (first_device(settings).kind != cuda::DeviceSpec::Kind::cuda)
         return nullptr;
     try {
         return cuda::make_device(settings.device, settings.device_mem);

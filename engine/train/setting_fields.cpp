@@ -179,7 +179,16 @@ void check_nvme(const std::string& value) {
 void check_device(const std::string& value) {
     constexpr double least = 1e6;
     constexpr double most = 1e15;
-    const auto device = cuda::parse_device_spec(value);
+    const auto devices = device_list(value);
+    const auto device = cuda::parse_device_spec(devices.front());
+    for (const auto& other : devices)
+        if (devices.size() > 1 &&
+            (device.kind != cuda::DeviceSpec::Kind::sim || other != devices.front()))
+            throw std::invalid_argument(
+                fmt::format("\"{}\": devices that share a run's steps are simulated ones of one "
+                            "kind so far, as "
+                            "in sim:1GiB,sim:1GiB; for another device name it alone",
+                            value));
     if (device.kind == cuda::DeviceSpec::Kind::cuda) {
         const auto refusal = cuda::cuda_refusal(cuda::inspect_cuda(), device.ordinal);
         if (!refusal.empty())
@@ -281,7 +290,8 @@ std::vector<SettingField> length_fields() {
 
 std::vector<SettingField> placement_fields() {
     return {
-        text({"device", "cpu|sim:BYTES[@GB/s]", "where forward and backward run"},
+        text({"device", "cpu|sim:BYTES[@GB/s][,...]",
+              "where forward and backward run; several simulated ones share each step"},
              &Settings::device, check_device),
         bytes(
             {"device-mem", "BYTES", "a cap below the device's size", Scope::placement, "all of it"},
@@ -293,8 +303,8 @@ std::vector<SettingField> placement_fields() {
               "folders of the NVMe tier, one a drive; without it all must fit in memory. A resume "
               "moves the state to the folders given, or into --out for \"none\""},
              &Settings::nvme, check_nvme),
-        number({"micro-batches", "N", "parts a step's sequences are cut into", Scope::placement,
-                "the fewest that fit"},
+        number({"micro-batches", "N", "parts each device's sequences are cut into",
+                Scope::placement, "the fewest that fit"},
                &Settings::micro_batches),
         choice({"recompute", "", "what backward computes again"}, &Settings::recompute,
                {"auto", "cheap-parts", "full"}),

@@ -49,13 +49,50 @@ double share_of_adamw(double rest_bytes, std::size_t passes) {
 RunMachine make_run_machine(const TrainSettings& settings, const MemoryBudgets& budgets,
                             std::unique_ptr<cuda::Device> gpu) {
     RunMachine machine;
+    const auto specs = device_list(settings.device);
     machine.device =
-        gpu != nullptr ? std::move(gpu) : cuda::make_device(settings.device, budgets.device_bytes);
+        gpu != nullptr ? std::move(gpu) : cuda::make_device(specs.front(), budgets.device_bytes);
     machine.compute = machine.device->create_stream("compute");
+    for (std::size_t rank = 1; rank < specs.size(); ++rank) {
+        machine.more_devices.push_back(cuda::make_device(specs[rank], budgets.device_bytes));
+        machine.more_compute.push_back(machine.more_devices.back()->create_stream("compute"));
+    }
+    if (specs.size() > 1) {
+        machine.host = cuda::make_device("cpu", budgets.host_bytes);
+        machine.host_compute = machine.host->create_stream("units");
+    }
     machine.pool =
         std::make_unique<ComputePool>(settings.threads, cpu_optim::parse_isa(settings.isa));
     warm_up(*machine.device, *machine.compute, *machine.pool);
     return machine;
+}
+
+std::vector<offload::GroupMember> RunMachine::members() const {
+    std::vector<offload::GroupMember> all{{*device, *compute}};
+    for (std::size_t i = 0; i < more_devices.size(); ++i)
+        all.push_back({*more_devices[i], *more_compute[i]});
+    return all;
+}
+
+std::string RunMachine::device_names() const {
+    std::string names;
+    for (const auto& member : members())
+        names += (names.empty() ? "" : ",") + member.device.name();
+    return names;
+}
+
+cuda::DeviceStatistics RunMachine::device_statistics() const {
+    cuda::DeviceStatistics sum;
+    for (const auto& member : members()) {
+        const auto own = member.device.statistics();
+        sum.to_device_bytes += own.to_device_bytes;
+        sum.to_host_bytes += own.to_host_bytes;
+        sum.to_device_busy_s += own.to_device_busy_s;
+        sum.to_host_busy_s += own.to_host_busy_s;
+        sum.kernel_busy_s += own.kernel_busy_s;
+        sum.peak_bytes = std::max(sum.peak_bytes, own.peak_bytes);
+    }
+    return sum;
 }
 
 MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine, Console& console) {
@@ -65,13 +102,13 @@ MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine, Con
             .rates = {.nvme_read = drive.read_bytes_per_s,
                       .nvme_write = drive.write_bytes_per_s,
                       .nvme_mixed = drive.mixed_bytes_per_s,
-                      .to_device = profile.to_device_bytes_per_s,
-                      .to_host = profile.to_host_bytes_per_s,
+                      .to_device = profile.to_device_bytes_per_s * run.budgets.ranks,
+                      .to_host = profile.to_host_bytes_per_s * run.budgets.ranks,
                       .dram = profile.dram_bytes_per_s},
             .update_parameters_per_s = profile.update_parameters_per_s,
             .pass = calibrate_pass(*machine.device, *machine.compute, *machine.pool,
                                    run.layout.config, run.plan.shape),
-            .pass_tokens = tokens_per_step(run.settings)};
+            .pass_tokens = tokens_per_step(run.settings) / run.budgets.ranks};
 }
 
 std::uint64_t commit_bytes(const PlannedRun& run) {
@@ -118,8 +155,8 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
         plan.nvme_read_bytes_per_step - costs.weight_read_bytes - costs.gradient_bytes;
     costs.update_written_bytes = plan.nvme_written_bytes_per_step - costs.gradient_bytes;
     if (run.budgets.device_kind == cuda::MemoryKind::device) {
-        costs.to_device_bytes = plan.to_device_bytes_per_step;
-        costs.to_host_bytes = plan.to_host_bytes_per_step;
+        costs.to_device_bytes = run.plan.to_device_bytes_per_step();
+        costs.to_host_bytes = run.plan.to_host_bytes_per_step();
     }
     costs.commit_bytes = commit_bytes(run);
     costs.commit_interval = parse_commit_interval(run.settings.commit_every);

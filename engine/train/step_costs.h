@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cuda/device.h"
 #include "engine/cli/console.h"
@@ -11,14 +13,33 @@
 #include "engine/model/gpt2_step.h"
 #include "engine/train/bound.h"
 #include "engine/train/planned_run.h"
+#include "offload/device_group.h"
 
 namespace spillway::engine {
 
 /// What computes: made for a run, or to measure for a plan.
 struct RunMachine {
-    std::unique_ptr<cuda::Device> device;
+    /// Where the memory manager computes for several devices: host memory; null for one.
+    std::unique_ptr<cuda::Device> host;
+    std::unique_ptr<cuda::Stream> host_compute;
+    std::unique_ptr<cuda::Device> device;  ///< the first
     std::unique_ptr<cuda::Stream> compute;
+    /// The others, which are as the first one is.
+    std::vector<std::unique_ptr<cuda::Device>> more_devices;
+    std::vector<std::unique_ptr<cuda::Stream>> more_compute;
     std::unique_ptr<ComputePool> pool;
+
+    /// Where the memory manager brings its units.
+    [[nodiscard]] cuda::Device& engine_device() const noexcept { return host ? *host : *device; }
+    [[nodiscard]] cuda::Stream& engine_compute() const noexcept {
+        return host ? *host_compute : *compute;
+    }
+    /// Every device with its stream, by rank.
+    [[nodiscard]] std::vector<offload::GroupMember> members() const;
+    /// By commas, as on the command line.
+    [[nodiscard]] std::string device_names() const;
+    /// Of all devices together, but the peak: the largest of them.
+    [[nodiscard]] cuda::DeviceStatistics device_statistics() const;
 };
 /// Of a run with the GPU that it was fitted to, null for none. Warmed up, so that what libraries
 /// allocate once is there.

@@ -31,12 +31,13 @@ Json plan_json(const TrainResult& r) {
             {"host_budget_bytes", r.budgets.host_bytes},
             {"host_bytes", plan.host_bytes(r.budgets.device_kind)},
             {"device_budget_bytes", r.budgets.device_bytes},
-            {"device_bytes", plan.activation_bytes + plan.offload.device_bytes},
+            {"device_bytes", plan.device_bytes()},
+            {"devices", r.budgets.ranks},
             {"disk_bytes", plan.offload.disk_bytes},
             {"chunk_tiles", plan.offload.chunk_tiles},
             {"chunks", plan.offload.chunks},
             {"host_items", items_json(plan.offload.host_items)},
-            {"device_items", items_json(plan.offload.device_items)},
+            {"device_items", items_json(plan.device_items())},
             {"nvme_read_bytes_per_step", plan.offload.nvme_read_bytes_per_step},
             {"nvme_written_bytes_per_step", plan.offload.nvme_written_bytes_per_step},
             {"bytes_without_offloading", bytes_without_offloading(plan, r.parameters)}};
@@ -197,10 +198,11 @@ std::vector<std::string> train_plan_lines(const TrainPlan& plan, const MemoryBud
                     plan.shape.recompute == Recompute::full ? "whole blocks" : "cheap parts",
                     plan.offload.chunks)};
     if (own_memory)
-        lines.push_back(fmt::format("plan: {} of {} device memory, {} of it activations",
-                                    human_bytes(plan.activation_bytes + plan.offload.device_bytes),
-                                    human_bytes(budgets.device_bytes),
-                                    human_bytes(plan.activation_bytes)));
+        lines.push_back(fmt::format(
+            "plan: {} of {} device memory{}, {} of it activations",
+            human_bytes(plan.device_bytes()), human_bytes(budgets.device_bytes),
+            budgets.ranks == 1 ? "" : fmt::format(" on each of {} devices", budgets.ranks),
+            human_bytes(plan.activation_bytes)));
     return lines;
 }
 

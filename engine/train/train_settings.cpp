@@ -107,9 +107,15 @@ void check_batch(const TrainSettings& s, Problems& problems) {
         problems.push_back(
             fmt::format("--seq {} is longer than --context {}: the model has no positions for it",
                         s.seq, s.context));
-    if (s.micro_batches > 0 && (s.batch % s.micro_batches != 0))
-        problems.push_back(
-            fmt::format("--micro-batches {} does not divide --batch {}", s.micro_batches, s.batch));
+    const auto devices = static_cast<std::uint32_t>(device_list(s.device).size());
+    if (s.batch % devices != 0)
+        problems.push_back(fmt::format(
+            "--batch {} cannot be shared by the {} devices of --device; take a multiple of {}",
+            s.batch, devices, devices));
+    else if (s.micro_batches > 0 && s.batch / devices % s.micro_batches != 0)
+        problems.push_back(fmt::format("--micro-batches {} does not divide --batch {}{}",
+                                       s.micro_batches, s.batch / devices,
+                                       devices == 1 ? "" : " / devices"));
 }
 
 void check_range(Problems& problems, const char* name, double value, double low, double high,
@@ -160,7 +166,8 @@ void check_average(const TrainSettings& s, Problems& problems) {
 
 /// What a GPU's kernels cannot do, said before anything of the run is made.
 void check_gpu(const TrainSettings& s, Problems& problems) {
-    const bool on_gpu = cuda::parse_device_spec(s.device).kind == cuda::DeviceSpec::Kind::cuda;
+    const bool on_gpu =
+        cuda::parse_device_spec(device_list(s.device).front()).kind == cuda::DeviceSpec::Kind::cuda;
     if (on_gpu && s.sequence_tokens() > cuda::most_attention_tokens)
         problems.push_back(fmt::format(
             "--seq {}{}: attention on --device {} takes sequences of up to {} tokens; take --seq "
@@ -196,6 +203,10 @@ CommitInterval parse_commit_interval(const std::string& text) {
     if (interval.steps == 0 && !(interval.seconds > 0))
         throw std::invalid_argument("\"" + text + "\" is no step count and no time above 0");
     return interval;
+}
+
+std::vector<std::string> device_list(const std::string& device) {
+    return parse_list(device);
 }
 
 std::vector<std::filesystem::path> nvme_folders(const std::string& nvme) {

@@ -54,7 +54,7 @@ struct TrainSettings {
     std::filesystem::path replay_progress;  ///< a metrics.jsonl whose progress is used again
 
     // Where things live: placement, changes no bit.
-    std::string device = "cpu";
+    std::string device = "cpu";    ///< or several by commas, which share each step
     std::uint64_t device_mem = 0;  ///< a cap below the device's size; 0: all of it
     std::uint64_t host_mem = 0;    ///< 0: free memory minus a margin
     /// Folders of the NVMe tier, one a drive, by commas; "" or no_nvme: no such tier. In a resume
@@ -82,6 +82,9 @@ struct TrainSettings {
         return seq == 0 ? context : seq;
     }
 };
+
+/// Of --device, one a rank.
+[[nodiscard]] std::vector<std::string> device_list(const std::string& device);
 
 /// As a value of --nvme: no drive.
 inline constexpr const char* no_nvme = "none";

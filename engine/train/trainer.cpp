@@ -18,10 +18,10 @@
 #include "engine/train/machine_memory.h"
 #include "engine/train/master_hash.h"
 #include "engine/train/metrics_log.h"
-#include "engine/train/offload_parameter_stream.h"
 #include "engine/train/optimizer_choice.h"
 #include "engine/train/progress_meter.h"
 #include "engine/train/run_clock.h"
+#include "engine/train/step_passes.h"
 #include "engine/train/train_report.h"
 #include "nvme/io_backend.h"
 #include "offload/step_trace.h"
@@ -76,12 +76,10 @@ class Trainer::Impl {
           trace_(open_trace(settings_, console)),
           steps_row_(trace_ ? trace_->add_mark_row("steps") : offload::TraceRow()),
           engine_(*std::exchange(setup.folder, std::nullopt), setup.run.layout.order,
-                  setup.run.layout.units, *setup.machine.device, *setup.machine.compute,
-                  setup.run.plan.offload,
+                  setup.run.layout.units, setup.machine.engine_device(),
+                  setup.machine.engine_compute(), setup.run.plan.offload,
                   engine_options(settings_, drive_io_, trace_.get(), console)),
-          parameters_(engine_),
-          step_(*setup.machine.device, *setup.machine.compute, *setup.machine.pool,
-                setup.run.layout.config, setup.run.plan.shape, engine_.compute_row()),
+          passes_(make_passes(setup.run, setup.machine, engine_)),
           training_uses_(gpt2_training_uses(setup.run.layout.config)),
           interval_(parse_commit_interval(settings_.commit_every)),
           meter_(console, setup.bound) {
@@ -92,7 +90,7 @@ class Trainer::Impl {
         recover_or_initialise();
         clock_.emplace(settings_, std::exchange(setup_.replay, std::nullopt), progress_.elapsed_s);
         log_.emplace(settings_.out, progress_.iteration);
-        device_before_ = setup_.machine.device->statistics();
+        device_before_ = setup_.machine.device_statistics();
     }
 
     TrainResult run(const StopRequest& stop) {
@@ -177,15 +175,15 @@ class Trainer::Impl {
         const auto pace = clock_->pace(progress_.iteration, update, elapsed_s());
         setup_.corpus->training_window(settings_.seed, progress_.iteration, settings_.batch,
                                        settings_.sequence_tokens(), tokens_);
-        engine_.begin_pass(training_uses_);
+        passes_->begin(training_uses_, offload::WeightKind::newest);
         const bool at_once = update_timing(settings_) == offload::UpdateTiming::as_completed;
         if (at_once)
             engine_.begin_update(update_step(pace.learning_rate, {}));
-        const double loss = step_.train(parameters_, tokens_);
+        const double loss = passes_->train(tokens_);
         const auto gradient = engine_.finish_gradients();
         const bool skipped = !at_once && finish_update(pace.learning_rate, gradient);
-        phases_.forward_s += step_.times().forward_s;
-        phases_.backward_s += step_.times().backward_s;
+        phases_.forward_s += passes_->times().forward_s;
+        phases_.backward_s += passes_->times().backward_s;
         advance(loss, skipped);
         tell(loss, pace, gradient.norm, skipped);
         if (skipped && progress_.consecutive_skips >= most_consecutive_skips)
@@ -264,7 +262,7 @@ class Trainer::Impl {
                            progress_.iteration, elapsed_s(),
                            seconds_between(started_, now) / static_cast<double>(session_steps)),
                        .offload = engine_.statistics(),
-                       .device = setup_.machine.device->statistics()});
+                       .device = setup_.machine.device_statistics()});
     }
 
     [[nodiscard]] double elapsed_s() const {
@@ -299,8 +297,8 @@ class Trainer::Impl {
         for (std::uint32_t pass = 0; pass < passes; ++pass) {
             setup_.corpus->held_out_window(pass, settings_.batch, settings_.sequence_tokens(),
                                            tokens_);
-            engine_.begin_pass(gpt2_evaluation_uses(setup_.run.layout.config), kind);
-            sum += step_.evaluate(parameters_, tokens_);
+            passes_->begin(gpt2_evaluation_uses(setup_.run.layout.config), kind);
+            sum += passes_->evaluate(tokens_);
         }
         return sum / passes;
     }
@@ -319,7 +317,7 @@ class Trainer::Impl {
         TrainResult result{.settings = settings_,
                            .plan = setup_.run.plan,
                            .budgets = setup_.run.budgets,
-                           .device = setup_.machine.device->name(),
+                           .device = setup_.machine.device_names(),
                            .isa = settings_.isa,
                            .io_backend = std::string(engine_.io_backend_name()),
                            .parameters = setup_.run.layout.order.parameters(),
@@ -335,7 +333,7 @@ class Trainer::Impl {
                            .moved = setup_.moved,
                            .phases = phases_,
                            .offload = engine_.statistics(),
-                           .device_work = setup_.machine.device->statistics(),
+                           .device_work = setup_.machine.device_statistics(),
                            .peak = {},
                            .bound = setup_.bound,
                            .attained = {}};
@@ -347,16 +345,18 @@ class Trainer::Impl {
     }
 
     [[nodiscard]] PeakMemory peak() const {
-        const auto device = setup_.machine.device->statistics().peak_bytes;
+        const auto device = setup_.machine.device_statistics().peak_bytes;
+        const auto* const units = setup_.machine.host.get();
         const bool on_host = setup_.run.budgets.device_kind == cuda::MemoryKind::host;
         // A host device's memory is host memory, and its activations are in `device` already.
         const auto client =
             setup_.run.plan.client_host_bytes - (on_host ? setup_.run.plan.activation_bytes : 0);
-        return {
-            .device_bytes = device,
-            .host_bytes = engine_.statistics().host_peak_bytes + client + (on_host ? device : 0),
-            .overhead_bytes = setup_.overhead_bytes,
-            .rss_bytes = resident_memory().peak_bytes};
+        return {.device_bytes = device,
+                .host_bytes = engine_.statistics().host_peak_bytes + client +
+                              (on_host ? device : 0) +
+                              (units != nullptr ? units->statistics().peak_bytes : 0),
+                .overhead_bytes = setup_.overhead_bytes,
+                .rss_bytes = resident_memory().peak_bytes};
     }
 
     RunSetup& setup_;
@@ -366,8 +366,7 @@ class Trainer::Impl {
     std::unique_ptr<offload::StepTrace> trace_;  ///< null: none is wanted
     offload::TraceRow steps_row_;
     offload::OffloadEngine engine_;
-    OffloadParameterStream parameters_;
-    Gpt2Step step_;
+    std::unique_ptr<StepPasses> passes_;
     std::vector<std::size_t> training_uses_;
     CommitInterval interval_;
     ProgressMeter meter_;

@@ -38,7 +38,7 @@ void GatheredWeights::add_rank(unsigned rank, std::unique_ptr<cuda::Communicator
     ranks_.push_back(std::move(added));
 }
 
-void GatheredWeights::begin_pass(std::span<const std::size_t> uses) {
+void GatheredWeights::begin_pass(std::span<const std::size_t> uses, WeightKind kind) {
     uses_.clear();
     std::vector<std::size_t> fetches;
     for (const auto& use : gather_schedule(uses, context_.plan.gathered, context_.plan.kept)) {
@@ -52,7 +52,7 @@ void GatheredWeights::begin_pass(std::span<const std::size_t> uses) {
         for (auto& rank : ranks_)
             rank.acquired = 0;
     }
-    context_.engine.begin_pass(std::move(fetches));
+    context_.engine.begin_pass(std::move(fetches), kind);
 }
 
 void GatheredWeights::bring_all() {

@@ -23,7 +23,7 @@ class GatheredWeights {
     explicit GatheredWeights(const GroupContext& context);
 
     /// Announces to the engine what it has to bring.
-    void begin_pass(std::span<const std::size_t> uses);
+    void begin_pass(std::span<const std::size_t> uses, WeightKind kind);
     /// Brings all units of the pass, and returns when they have come; on a thread of its own.
     void bring_all();
     /// What ranks still wait for fails. The thread of bring_all() has ended.

@@ -63,6 +63,28 @@ TEST_CASE("memory_plan: any budget that plans is kept, and less of it costs reco
     CHECK(refused);
 }
 
+TEST_CASE("memory_plan: devices that share a step have their part of its sequences each") {
+    const auto settings = small();
+    const auto layout = make_layout(settings);
+    const MemoryBudgets alone{MemoryKind::device, 64 * mib, 16 * mib};
+    const auto one = plan_training(layout, settings, 2, alone, NvmeTier::absent);
+    CHECK_FALSE(one.group);
+    CHECK(one.shape.step_sequences == 0);
+    const MemoryBudgets shared{MemoryKind::device, 64 * mib, 8 * mib, 3};
+    const auto plan = plan_training(layout, settings, 2, shared, NvmeTier::absent);
+    REQUIRE(plan.group);
+    CHECK(plan.group->ranks == 3);
+    CHECK(plan.shape.sequences == 4);
+    CHECK(plan.shape.step_sequences == 12);
+    CHECK(plan.device_bytes() == plan.activation_bytes + plan.group->device_bytes);
+    CHECK(plan.device_bytes() <= shared.device_bytes);
+    CHECK(plan.device_bytes() < one.device_bytes());
+    // Units on their way to the devices are host memory.
+    CHECK(plan.host_bytes(MemoryKind::device) ==
+          plan.client_host_bytes + plan.offload.host_bytes + plan.offload.device_bytes);
+    CHECK(plan.host_bytes(MemoryKind::device) <= shared.host_bytes);
+}
+
 TEST_CASE("memory_plan: what is set is kept") {
     auto settings = small();
     settings.micro_batches = 4;
