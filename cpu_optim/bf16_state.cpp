@@ -24,32 +24,67 @@ namespace {
 using detail::Bf16Pointers;
 using detail::Progress;
 
+/// The upper halves of fp32 values from `half` on.
+HWY_INLINE FloatVector load_halves(const std::uint16_t* HWY_RESTRICT half) {
+    const BitsTag d;
+    if constexpr (hn::MaxLanes(BitsTag()) == 8) {
+        // Each half of the vector takes what it needs of 16 bytes that both have.
+        const hn::Repartition<std::uint8_t, BitsTag> bytes;
+        alignas(32) static constexpr std::uint8_t order[32] = {
+            128, 128, 0, 1, 128, 128, 2,  3,  128, 128, 4,  5,  128, 128, 6,  7,
+            128, 128, 8, 9, 128, 128, 10, 11, 128, 128, 12, 13, 128, 128, 14, 15};
+        const auto both = hn::LoadDup128(hn::Repartition<std::uint16_t, BitsTag>(), half);
+        return hn::BitCast(
+            FloatTag(), hn::TableLookupBytesOr0(hn::BitCast(bytes, both), hn::Load(bytes, order)));
+    } else {
+        return hn::BitCast(FloatTag(),
+                           hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(HiTag(), half))));
+    }
+}
+
 /// Planes of bf16: means are rounded to nearest even, squares with an element's random number.
 template <class Coefficients>
 struct Bf16State {
     std::uint16_t* planes[most_lossy_planes];
     RandomLanes random;
 
-    template <std::size_t count>
-    HWY_INLINE void load(FloatVector* state, std::size_t at) const {
+    template <std::size_t plane_count, std::size_t count>
+    HWY_INLINE void load(FloatVector (*state)[most_state_planes], std::size_t at) const {
 #pragma GCC unroll 2
-        for (std::size_t plane = 0; plane < count; ++plane) {
-            const auto half = hn::LoadU(HiTag(), planes[plane] + at);
-            const auto bits = hn::ShiftLeft<16>(hn::PromoteTo(BitsTag(), half));
-            state[plane] = hn::BitCast(FloatTag(), bits);
-        }
+        for (std::size_t n = 0; n < count; ++n)
+#pragma GCC unroll 2
+            for (std::size_t plane = 0; plane < plane_count; ++plane)
+                state[n][plane] = load_halves(planes[plane] + at + n * hn::Lanes(FloatTag()));
     }
-    template <std::size_t count>
-    HWY_INLINE void store(const FloatVector* state, std::size_t at) const {
-        if constexpr (count > 0)
-            store_plane<detail::kinds_of<Coefficients>[0]>(state[0], at, planes[0]);
-        if constexpr (count > 1)
-            store_plane<detail::kinds_of<Coefficients>[1]>(state[1], at, planes[1]);
+    template <std::size_t plane_count, std::size_t count>
+    HWY_INLINE void store(const FloatVector (*state)[most_state_planes], std::size_t at) const {
+        if constexpr (plane_count > 0)
+            store_plane<0, count>(state, at);
+        if constexpr (plane_count > 1)
+            store_plane<1, count>(state, at);
     }
 
   private:
+    template <std::size_t plane, std::size_t count>
+    HWY_INLINE void store_plane(const FloatVector (*state)[most_state_planes],
+                                std::size_t at) const {
+        constexpr auto kind = detail::kinds_of<Coefficients>[plane];
+        const std::size_t lanes = hn::Lanes(FloatTag());
+        const auto first = rounded<kind>(state[0][plane], at);
+        if constexpr (count == 2) {
+            const auto second = rounded<kind>(state[1][plane], at + lanes);
+            const hn::Repartition<std::uint16_t, BitsTag> halves;
+            hn::StoreU(
+                hn::ConcatOdd(halves, hn::BitCast(halves, second), hn::BitCast(halves, first)),
+                halves, planes[plane] + at);
+        } else {
+            const auto half = hn::BitCast(SignedTag(), hn::ShiftRight<16>(first));
+            hn::StoreU(hn::DemoteTo(HiTag(), half), HiTag(), planes[plane] + at);
+        }
+    }
+    /// With the new half as the upper one.
     template <MomentKind kind>
-    HWY_INLINE void store_plane(FloatVector value, std::size_t at, std::uint16_t* plane) const {
+    HWY_INLINE BitsVector rounded(FloatVector value, std::size_t at) const {
         const BitsTag d;
         const auto u = hn::BitCast(d, value);
         BitsVector added;
@@ -57,8 +92,7 @@ struct Bf16State {
             added = hn::Add(hn::And(hn::ShiftRight<16>(u), hn::Set(d, 1u)), hn::Set(d, 0x7FFFu));
         else
             added = hn::ShiftRight<16>(random.at(at));
-        const auto half = hn::BitCast(SignedTag(), hn::ShiftRight<16>(hn::Add(u, added)));
-        hn::StoreU(hn::DemoteTo(HiTag(), half), HiTag(), plane + at);
+        return hn::Add(u, added);
     }
 };
 

@@ -29,17 +29,23 @@ using detail::RunPointers;
 struct FloatState {
     float* planes[most_state_planes];
 
-    template <std::size_t count>
-    HWY_INLINE void load(FloatVector* state, std::size_t at) const {
+    template <std::size_t plane_count, std::size_t count>
+    HWY_INLINE void load(FloatVector (*state)[most_state_planes], std::size_t at) const {
+        const std::size_t lanes = hn::Lanes(FloatTag());
+#pragma GCC unroll 2
+        for (std::size_t n = 0; n < count; ++n)
 #pragma GCC unroll 3
-        for (std::size_t plane = 0; plane < count; ++plane)
-            state[plane] = hn::LoadU(FloatTag(), planes[plane] + at);
+            for (std::size_t plane = 0; plane < plane_count; ++plane)
+                state[n][plane] = hn::LoadU(FloatTag(), planes[plane] + at + n * lanes);
     }
-    template <std::size_t count>
-    HWY_INLINE void store(const FloatVector* state, std::size_t at) const {
+    template <std::size_t plane_count, std::size_t count>
+    HWY_INLINE void store(const FloatVector (*state)[most_state_planes], std::size_t at) const {
+        const std::size_t lanes = hn::Lanes(FloatTag());
+#pragma GCC unroll 2
+        for (std::size_t n = 0; n < count; ++n)
 #pragma GCC unroll 3
-        for (std::size_t plane = 0; plane < count; ++plane)
-            hn::StoreU(state[plane], FloatTag(), planes[plane] + at);
+            for (std::size_t plane = 0; plane < plane_count; ++plane)
+                hn::StoreU(state[n][plane], FloatTag(), planes[plane] + at + n * lanes);
     }
 };
 

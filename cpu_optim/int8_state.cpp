@@ -27,76 +27,91 @@ using detail::Progress;
 
 constexpr std::size_t block_words = block_elements / 4;
 
-/// The new state of a block on its way through an update.
+/// How far ahead memory is asked for: an update goes through a block part by part, in an order that
+/// processors do not foresee.
+constexpr std::size_t elements_ahead = 2 * block_elements;
+
+/// A rule whose update has two halves: the one that makes the new state hands a vector on to the
+/// one that moves the weight.
+template <class Rule>
+inline constexpr bool has_halves = requires {
+    &Rule::move_weight;
+};
+
+/// The new state of a block on its way through an update, and what a rule hands on.
 struct Block {
     alignas(64) float values[most_lossy_planes][block_elements];
-};
-/// Its largest magnitudes, lane by lane, as bits. Apart from the block, so that they stay in
-/// registers.
-struct Largest {
-    BitsVector state[most_lossy_planes];
-    BitsVector master;
+    alignas(64) float handed_on[block_elements];
 };
 
-/// A square is 0 or more, or NaN, which is larger than any number in bits, too.
+/// What the first pass finds out about a block's new values, lane by lane. Apart from the block, so
+/// that it stays in registers.
+struct Found {
+    BitsVector largest[most_lossy_planes];   ///< magnitudes of the state
+    BitsVector smallest[most_lossy_planes];  ///< squares
+
+    HWY_INLINE Found()
+        : largest{hn::Zero(BitsTag()), hn::Zero(BitsTag())},
+          smallest{hn::Set(BitsTag(), ~0u), hn::Set(BitsTag(), ~0u)} {}
+};
+
 template <MomentKind kind>
-HWY_INLINE BitsVector magnitude_bits(FloatVector value) {
-    return hn::BitCast(BitsTag(), kind == MomentKind::mean ? hn::Abs(value) : value);
-}
-
-/// Decodes, updates and stores the weights of the vectors that one vector of words has in its byte
-/// `byte`.
-template <int byte, GradientType gradient_type, class Coefficients, class Rule, class Master>
-HWY_INLINE void update_byte(const Rule& rule, const Master& master, const void* gradient,
-                            const BitsVector* words, const FloatVector* bias, std::size_t begin,
-                            std::size_t word, Block& block, Largest& largest) {
-    constexpr auto kinds = detail::kinds_of<Coefficients>;
-    constexpr std::size_t offset = std::size_t{byte} * block_words;
-    const FloatTag f;
+HWY_INLINE void keep_plane(FloatVector value, std::size_t plane, std::size_t at, Block& block,
+                           Found& found) {
     const BitsTag d;
-    const std::size_t at = begin + offset + word;
-    FloatVector state[most_state_planes];
-    if constexpr (Rule::planes > 0)
-        state[0] = decode_words<kinds[0], byte>(words[0], bias[0]);
-    if constexpr (Rule::planes > 1)
-        state[1] = decode_words<kinds[1], byte>(words[1], bias[1]);
-    auto w = master.load(at);
-    rule.update(w, state, load_gradient<gradient_type>(f, gradient, at));
-    master.store(w, at);
-    largest.master = hn::Max(largest.master, hn::BitCast(d, hn::Abs(w)));
-    if constexpr (Rule::planes > 0) {
-        hn::StoreU(state[0], f, block.values[0] + offset + word);
-        largest.state[0] = hn::Max(largest.state[0], magnitude_bits<kinds[0]>(state[0]));
-    }
-    if constexpr (Rule::planes > 1) {
-        hn::StoreU(state[1], f, block.values[1] + offset + word);
-        largest.state[1] = hn::Max(largest.state[1], magnitude_bits<kinds[1]>(state[1]));
+    hn::StoreU(value, FloatTag(), block.values[plane] + at);
+    if constexpr (kind == MomentKind::mean) {
+        found.largest[plane] = hn::Max(found.largest[plane], hn::BitCast(d, hn::Abs(value)));
+    } else {
+        // A square is 0 or more, or NaN, which is larger than any number in bits, too.
+        const auto bits = hn::BitCast(d, value);
+        found.largest[plane] = hn::Max(found.largest[plane], bits);
+        found.smallest[plane] = hn::Min(found.smallest[plane], bits);
     }
 }
 
-/// The new codes of one vector of words in each plane.
-template <class Coefficients, class Rule, int byte>
-HWY_INLINE void encode_byte(const Block& block, const FloatVector* bias, BitsVector random,
-                            std::size_t word, BitsVector* words) {
-    constexpr auto kinds = detail::kinds_of<Coefficients>;
-    const std::size_t at = std::size_t{byte} * block_words + word;
-    if constexpr (Rule::planes > 0)
-        words[0] =
-            hn::Or(words[0], encode_words<kinds[0], byte>(
-                                 hn::LoadU(FloatTag(), block.values[0] + at), bias[0], random));
-    if constexpr (Rule::planes > 1)
-        words[1] =
-            hn::Or(words[1], encode_words<kinds[1], byte>(
-                                 hn::LoadU(FloatTag(), block.values[1] + at), bias[1], random));
-}
+/// A block's scale and all that encoding it takes.
+template <MomentKind kind>
+struct Encoding {
+    /// Of a block of which `largest` and `smallest` were found.
+    HWY_INLINE Encoding(BitsVector largest, BitsVector smallest)
+        : scale{scale_from(largest)},
+          bias{scale},
+          kept{hn::Set(BitsTag(), scale == nan_scale ? 0u : ~0u)},
+          has_zeros{!hn::AllFalse(BitsTag(), hn::Eq(smallest, hn::Zero(BitsTag())))} {}
 
-HWY_INLINE FloatVector bias_of(std::uint8_t scale) {
-    return hn::BitCast(FloatTag(), hn::Set(BitsTag(), bias_bits(scale)));
-}
+    HWY_INLINE BitsVector encode(const float* values, const BitsVector* random) const {
+        FloatVector value[parts];
+#pragma GCC unroll 4
+        for (std::size_t part = 0; part < parts; ++part)
+            value[part] = hn::LoadU(FloatTag(), values + part * block_words);
+        BitsVector codes;
+        if constexpr (kind == MomentKind::mean) {
+            codes = encode_means(value, bias, random);
+        } else {
+            codes = encode_squares(value, bias, random);
+            if (HWY_UNLIKELY(has_zeros))
+                codes = with_zeros(codes, value);
+        }
+        return hn::And(codes, kept);
+    }
+
+    std::uint8_t scale;
+
+  private:
+    HWY_INLINE static std::uint8_t scale_from(BitsVector largest) {
+        const auto bits = hn::GetLane(hn::MaxOfLanes(BitsTag(), largest));
+        return scale_of(kind, bits & 0x7FFFFFFFu);  // a NaN may have a sign
+    }
+
+    Bias bias;
+    BitsVector kept;  ///< no bit in a block of NaN, whose codes are 0
+    bool has_zeros;   ///< squares of 0
+};
 
 /// Makes the NaNs of the new weights of a block one and returns how many are to be counted.
 template <class Master>
-std::size_t recount_masters(const Master& master, std::size_t begin) {
+std::size_t recount_masters(Master master, std::size_t begin) {
     const FloatTag f;
     const auto largest = hn::BitCast(f, hn::Set(BitsTag(), Master::largest_bits));
     std::size_t counted = 0;
@@ -108,73 +123,139 @@ std::size_t recount_masters(const Master& master, std::size_t begin) {
     return counted;
 }
 
-/// Encodes a block's new state at `codes` and `scales` of each plane.
-template <class Coefficients, class Rule>
-HWY_INLINE void encode_state(const Block& block, const Largest& found, const RandomLanes& random,
-                             std::size_t begin, const Int8Pointers& run) {
-    constexpr auto kinds = detail::kinds_of<Coefficients>;
-    const BitsTag d;
-    FloatVector bias[most_lossy_planes];
-    std::uint32_t keep[most_lossy_planes];  // 0 in a block of NaN, whose codes are 0
-#pragma GCC unroll 2
-    for (std::size_t plane = 0; plane < Rule::planes; ++plane) {
-        const auto largest = hn::GetLane(hn::MaxOfLanes(d, found.state[plane]));
-        const auto scale = scale_of(kinds[plane], largest & 0x7FFFFFFFu);  // a NaN may have a sign
-        run.scales[plane][begin / block_elements] = scale;
-        bias[plane] = bias_of(scale);
-        keep[plane] = scale == nan_scale ? 0 : ~std::uint32_t{0};
-    }
-    auto place = random.place(begin);
-    for (std::size_t word = 0; word < block_words; word += hn::Lanes(d)) {
-        BitsVector words[most_lossy_planes] = {hn::Zero(d), hn::Zero(d)};
-        encode_byte<Coefficients, Rule, 0>(block, bias, random.hash(place), word, words);
-        encode_byte<Coefficients, Rule, 1>(
-            block, bias, random.hash(RandomLanes::moved(place, block_words)), word, words);
-        encode_byte<Coefficients, Rule, 2>(
-            block, bias, random.hash(RandomLanes::moved(place, 2 * block_words)), word, words);
-        encode_byte<Coefficients, Rule, 3>(
-            block, bias, random.hash(RandomLanes::moved(place, 3 * block_words)), word, words);
-        place = RandomLanes::moved(place, hn::Lanes(d));
-#pragma GCC unroll 2
-        for (std::size_t plane = 0; plane < Rule::planes; ++plane) {
-            const auto kept = hn::And(words[plane], hn::Set(d, keep[plane]));
-            const hn::Repartition<std::uint8_t, BitsTag> bytes;
-            hn::StoreU(hn::BitCast(bytes, kept), bytes, run.codes[plane] + begin + 4 * word);
-        }
-    }
-}
-
-/// Updates the whole block that starts at element `begin` of the run.
+/// The update of blocks, each in two passes: the first decodes and updates the state, the second
+/// encodes it, which takes the largest of all. A root is waited for in one of them and a division
+/// in the other, so that each has enough else to do.
 template <GradientType gradient_type, class Coefficients, class Rule, class Master>
-HWY_INLINE std::size_t update_block(const Rule& rule, const Master& master,
-                                    const RandomLanes& random, const Int8Pointers& run,
-                                    std::size_t begin) {
-    const BitsTag d;
-    const hn::Repartition<std::uint8_t, BitsTag> bytes;
-    Block block;
-    Largest found{{hn::Zero(d), hn::Zero(d)}, hn::Zero(d)};
-    FloatVector bias[most_lossy_planes];
+class BlockUpdate {
+  public:
+    HWY_INLINE BlockUpdate(const Rule& rule, const Master& master, const Int8Pointers& run)
+        : rule_{rule}, master_{master}, run_{run}, random_(run.key, run.first_element) {}
+
+    /// Of the block that starts at element `begin` of the run; `next`: of one to be asked for.
+    /// Returns the masters to be counted.
+    HWY_INLINE std::size_t operator()(std::size_t begin, std::size_t next) const {
+        const BitsTag d;
+        const FloatTag f;
+        Block block;
+        Found found;
+        FloatVector watched = hn::Zero(f);
+        const Bias bias[most_lossy_planes] = {bias_of(0, begin), bias_of(1, begin)};
+        for (std::size_t word = 0; word < block_words; word += hn::Lanes(d)) {
+            ask_for(next + parts * word);
+            update_words(begin, word, bias, block, found, watched);
+        }
+        const Encoding<kinds[0]> first(found.largest[0], found.smallest[0]);
+        const Encoding<kinds[1]> second(found.largest[1], found.smallest[1]);
+        auto place = random_.place(begin);
+        for (std::size_t word = 0; word < block_words; word += hn::Lanes(d)) {
+            const BitsVector random[parts] = {
+                random_.hash(place), random_.hash(RandomLanes::moved(place, block_words)),
+                random_.hash(RandomLanes::moved(place, 2 * block_words)),
+                random_.hash(RandomLanes::moved(place, 3 * block_words))};
+            place = RandomLanes::moved(place, hn::Lanes(d));
+            if constexpr (has_halves<Rule>) {
+#pragma GCC unroll 4
+                for (std::size_t part = 0; part < parts; ++part)
+                    move_part(begin, part * block_words + word, block, watched);
+            }
+            if constexpr (Rule::planes > 0)
+                store_words(0, begin, word, first.encode(block.values[0] + word, random));
+            if constexpr (Rule::planes > 1)
+                store_words(1, begin, word, second.encode(block.values[1] + word, random));
+        }
+        if constexpr (Rule::planes > 0)
+            run_.scales[0][begin / block_elements] = first.scale;
+        if constexpr (Rule::planes > 1)
+            run_.scales[1][begin / block_elements] = second.scale;
+        return HWY_LIKELY(hn::AllFalse(f, hn::IsNaN(watched))) ? 0
+                                                               : recount_masters(master_, begin);
+    }
+
+  private:
+    static constexpr auto kinds = detail::kinds_of<Coefficients>;
+
+    /// As many elements from `at` on as one step works on.
+    HWY_INLINE void ask_for(std::size_t at) const {
+        const std::size_t elements = parts * hn::Lanes(FloatTag());
+        const auto* const gradient = static_cast<const std::uint8_t*>(run_.gradient);
+        constexpr std::size_t bytes = gradient_bytes(gradient_type);
+        prefetch(gradient + at * bytes, elements * bytes);
+        master_.prefetch(at, elements);
 #pragma GCC unroll 2
-    for (std::size_t plane = 0; plane < Rule::planes; ++plane)
-        bias[plane] = bias_of(run.scales[plane][begin / block_elements]);
-    for (std::size_t word = 0; word < block_words; word += hn::Lanes(d)) {
+        for (std::size_t plane = 0; plane < Rule::planes; ++plane)
+            prefetch(run_.codes[plane] + at, elements);
+    }
+    HWY_INLINE Bias bias_of(std::size_t plane, std::size_t begin) const {
+        return Bias(plane < Rule::planes ? run_.scales[plane][begin / block_elements] : zero_scale);
+    }
+    HWY_INLINE void store_words(std::size_t plane, std::size_t begin, std::size_t word,
+                                BitsVector words) const {
+        hn::StoreU(hn::BitCast(BytesTag(), words), BytesTag(),
+                   run_.codes[plane] + begin + parts * word);
+    }
+    HWY_INLINE void store_weight(FloatVector w, std::size_t at, FloatVector& watched) const {
+        master_.store(w, at);
+        watched = hn::MulAdd(Master::watched(w), hn::Zero(FloatTag()), watched);
+    }
+    HWY_INLINE void update_words(std::size_t begin, std::size_t word, const Bias* bias,
+                                 Block& block, Found& found, FloatVector& watched) const {
         BitsVector words[most_lossy_planes];
 #pragma GCC unroll 2
         for (std::size_t plane = 0; plane < Rule::planes; ++plane)
-            words[plane] = hn::BitCast(d, hn::LoadU(bytes, run.codes[plane] + begin + 4 * word));
-        update_byte<0, gradient_type, Coefficients>(rule, master, run.gradient, words, bias, begin,
-                                                    word, block, found);
-        update_byte<1, gradient_type, Coefficients>(rule, master, run.gradient, words, bias, begin,
-                                                    word, block, found);
-        update_byte<2, gradient_type, Coefficients>(rule, master, run.gradient, words, bias, begin,
-                                                    word, block, found);
-        update_byte<3, gradient_type, Coefficients>(rule, master, run.gradient, words, bias, begin,
-                                                    word, block, found);
+            words[plane] = hn::BitCast(
+                BitsTag(), hn::LoadU(BytesTag(), run_.codes[plane] + begin + parts * word));
+        // Of parts that are decoded together one after the other.
+        update_part<0>(begin, word, words, bias, block, found, watched);
+        update_part<2>(begin, word, words, bias, block, found, watched);
+        update_part<1>(begin, word, words, bias, block, found, watched);
+        update_part<3>(begin, word, words, bias, block, found, watched);
     }
-    encode_state<Coefficients, Rule>(block, found, random, begin, run);
-    const auto largest = hn::GetLane(hn::MaxOfLanes(d, found.master));
-    return HWY_LIKELY(largest <= Master::largest_bits) ? 0 : recount_masters(master, begin);
-}
+    template <int part>
+    HWY_INLINE void update_part(std::size_t begin, std::size_t word, const BitsVector* words,
+                                const Bias* bias, Block& block, Found& found,
+                                FloatVector& watched) const {
+        const std::size_t in_block = std::size_t{part} * block_words + word;
+        const std::size_t at = begin + in_block;
+        FloatVector state[most_state_planes];
+        if constexpr (Rule::planes > 0)
+            state[0] = decode_part<kinds[0], part>(words[0], bias[0]);
+        if constexpr (Rule::planes > 1)
+            state[1] = decode_part<kinds[1], part>(words[1], bias[1]);
+        const auto gradient = load_gradient<gradient_type>(FloatTag(), run_.gradient, at);
+        auto w = master_.load(at);
+        if constexpr (has_halves<Rule>) {
+            hn::StoreU(rule_.update_state(w, state, gradient), FloatTag(),
+                       block.handed_on + in_block);
+        } else {
+            rule_.update(w, state, gradient);
+            store_weight(w, at, watched);
+        }
+        if constexpr (Rule::planes > 0)
+            keep_plane<kinds[0]>(state[0], 0, in_block, block, found);
+        if constexpr (Rule::planes > 1)
+            keep_plane<kinds[1]>(state[1], 1, in_block, block, found);
+    }
+    HWY_INLINE void move_part(std::size_t begin, std::size_t in_block, const Block& block,
+                              FloatVector& watched) const {
+        const FloatTag f;
+        const std::size_t at = begin + in_block;
+        FloatVector state[most_lossy_planes];
+#pragma GCC unroll 2
+        for (std::size_t plane = 0; plane < Rule::planes; ++plane)
+            state[plane] = hn::LoadU(f, block.values[plane] + in_block);
+        auto w = master_.load(at);
+        rule_.move_weight(w, state, load_gradient<gradient_type>(f, run_.gradient, at),
+                          hn::LoadU(f, block.handed_on + in_block));
+        store_weight(w, at, watched);
+    }
+
+    // Copies, since the compiler must take it that a store through the pointers changes them.
+    Rule rule_;
+    Master master_;
+    Int8Pointers run_;
+    RandomLanes random_;
+};
 
 struct Int8Loop {
     using Run = Int8Pointers;
@@ -182,15 +263,13 @@ struct Int8Loop {
 
     template <GradientType gradient_type, class Coefficients, class Rule, class Master>
     static Progress update(const Rule& rule, const Master& master, const Run& run) {
-        const RandomLanes random(run.key, run.first_element);
-        // Copies, since the compiler must take it that a store through the pointers changes them.
-        const Master weights = master;
-        const Run planes = run;
+        const BlockUpdate<gradient_type, Coefficients, Rule, Master> update_block(rule, master,
+                                                                                  run);
         const std::size_t end = run.elements / block_elements * block_elements;
         std::size_t nonfinite = 0;
         for (std::size_t begin = 0; begin < end; begin += block_elements)
             nonfinite +=
-                update_block<gradient_type, Coefficients>(rule, weights, random, planes, begin);
+                update_block(begin, begin + elements_ahead < end ? begin + elements_ahead : begin);
         return {end, nonfinite};
     }
 };

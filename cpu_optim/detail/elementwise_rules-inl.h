@@ -74,13 +74,13 @@ class AdamRule {
           gradient_step_{all_lanes(c.gradient_step)} {}
 
     HWY_INLINE void update(FloatVector& w, FloatVector* state, FloatVector gradient) const {
-        auto& m = state[0];
-        auto& v = state[1];
-        auto g = scaled_.without_l2(gradient);
-        if constexpr (decoupled_decay == Term::on)
-            w = hn::NegMulAdd(decay_, w, w);
-        else
-            g = scaled_(gradient, w);
+        move_weight(w, state, gradient, update_state(w, state, gradient));
+    }
+    /// The first half of an update; returns what the second one divides by.
+    HWY_INLINE FloatVector update_state(FloatVector w, FloatVector* state,
+                                        FloatVector gradient) const {
+        auto &m = state[0], &v = state[1];
+        const auto g = with_l2(gradient, w);
         m = hn::MulAdd(one_minus_beta1_, hn::Sub(g, m), m);
         v = hn::MulAdd(hn::Mul(one_minus_beta2_, g), g, hn::Mul(beta2_, v));
         auto used_v = v;
@@ -90,14 +90,24 @@ class AdamRule {
             largest_v = hn::IfThenElse(keeps, largest_v, v);
             used_v = largest_v;
         }
-        const auto root = hn::MulAdd(hn::Sqrt(used_v), inv_sqrt_bias_correction2_, epsilon_);
-        auto direction = hn::Mul(step_size_, m);
+        return hn::MulAdd(hn::Sqrt(used_v), inv_sqrt_bias_correction2_, epsilon_);
+    }
+    HWY_INLINE void move_weight(FloatVector& w, const FloatVector* state, FloatVector gradient,
+                                FloatVector root) const {
+        auto direction = hn::Mul(step_size_, state[0]);
         if constexpr (nesterov == Term::on)
-            direction = hn::MulAdd(step_size_, m, hn::Mul(gradient_step_, g));
+            direction =
+                hn::MulAdd(step_size_, state[0], hn::Mul(gradient_step_, with_l2(gradient, w)));
+        if constexpr (decoupled_decay == Term::on)
+            w = hn::NegMulAdd(decay_, w, w);
         w = hn::Sub(w, hn::Div(direction, root));
     }
 
   private:
+    HWY_INLINE FloatVector with_l2(FloatVector gradient, FloatVector w) const {
+        return decoupled_decay == Term::on ? scaled_.without_l2(gradient) : scaled_(gradient, w);
+    }
+
     ScaledGradient scaled_;
     FloatVector decay_, one_minus_beta1_, beta2_, one_minus_beta2_, inv_sqrt_bias_correction2_,
         epsilon_, step_size_, gradient_step_;

@@ -14,6 +14,7 @@
 
 #include "cpu_optim/detail/split_master-inl.h"
 #include "cpu_optim/split_master.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #if SPILLWAY_VECTOR_TARGET
@@ -28,15 +29,27 @@ HWY_INLINE HWY_MAYBE_UNUSED FloatVector with_one_nan(FloatVector value) {
     return hn::IfThenElse(hn::IsNaN(value), quiet_nan, value);
 }
 
+/// Asks for the memory of `bytes` from `from` on.
+HWY_INLINE HWY_MAYBE_UNUSED void prefetch(const void* from, std::size_t bytes) {
+    constexpr std::size_t line_bytes = 64;
+    for (std::size_t i = 0; i < bytes; i += line_bytes)
+        hwy::Prefetch(static_cast<const std::uint8_t*>(from) + i);
+}
+
 /// The weight is fp32 and its own master. `Value` is const where it is only read.
 template <class Value = float>
 struct WholeMaster {
     Value* HWY_RESTRICT values;
 
     static constexpr std::uint32_t largest_bits = 0x7F7FFFFFu;  ///< more is counted
+    /// Infinite or NaN if `master` is to be counted, and perhaps if it is within half of that.
+    static HWY_INLINE FloatVector watched(FloatVector master) { return master; }
     HWY_INLINE FloatVector load(std::size_t i) const { return hn::LoadU(FloatTag(), values + i); }
     HWY_INLINE void store(FloatVector master, std::size_t i) const {
         hn::StoreU(master, FloatTag(), values + i);
+    }
+    HWY_INLINE void prefetch(std::size_t i, std::size_t elements) const {
+        HWY_NAMESPACE::prefetch(values + i, elements * sizeof(float));
     }
 };
 
@@ -46,11 +59,16 @@ struct HalvedMaster {
     Lo* HWY_RESTRICT residue;
 
     static constexpr std::uint32_t largest_bits = largest_split_bits;
+    static HWY_INLINE FloatVector watched(FloatVector master) { return hn::Add(master, master); }
     HWY_INLINE FloatVector load(std::size_t i) const {
         return load_master(weight + i, residue + i);
     }
     HWY_INLINE void store(FloatVector master, std::size_t i) const {
         store_master(master, weight + i, residue + i);
+    }
+    HWY_INLINE void prefetch(std::size_t i, std::size_t elements) const {
+        HWY_NAMESPACE::prefetch(weight + i, elements * sizeof(std::uint16_t));
+        HWY_NAMESPACE::prefetch(residue + i, elements * sizeof(std::int16_t));
     }
 };
 

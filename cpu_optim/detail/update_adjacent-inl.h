@@ -37,7 +37,7 @@ HWY_INLINE std::size_t make_one_nan(FloatVector& w, FloatVector* state, FloatVec
 /// Updates `count` adjacent vectors from element `i` on, and returns how many of their masters are
 /// to be counted. Almost always none is and no value is NaN: one comparison finds that out for all
 /// of them, and only else the NaNs are made one and the masters counted. `State` is where the
-/// planes of state are and how they are read and written.
+/// planes of state are and how they are read and written, of `count` vectors at once.
 template <std::size_t count, GradientType gradient_type, class Rule, class Master, class State>
 HWY_INLINE std::size_t update_adjacent(const Rule& rule, const Master& master,
                                        const void* HWY_RESTRICT gradient, const State& planes,
@@ -46,11 +46,11 @@ HWY_INLINE std::size_t update_adjacent(const Rule& rule, const Master& master,
     const std::size_t lanes = hn::Lanes(d);
     const auto largest = hn::BitCast(d, hn::Set(BitsTag(), Master::largest_bits));
     FloatVector w[count], state[count][most_state_planes];
+    planes.template load<Rule::planes, count>(state, i);
 #pragma GCC unroll 2
     for (std::size_t n = 0; n < count; ++n) {
         const std::size_t at = i + n * lanes;
         w[n] = master.load(at);
-        planes.template load<Rule::planes>(state[n], at);
         rule.update(w[n], state[n], load_gradient<gradient_type>(d, gradient, at));
     }
     auto is_usual = hn::Le(hn::Abs(w[0]), largest);
@@ -68,12 +68,10 @@ HWY_INLINE std::size_t update_adjacent(const Rule& rule, const Master& master,
         for (std::size_t n = 0; n < count; ++n)
             counted += make_one_nan<Rule>(w[n], state[n], largest);
     }
+    planes.template store<Rule::planes, count>(state, i);
 #pragma GCC unroll 2
-    for (std::size_t n = 0; n < count; ++n) {
-        const std::size_t at = i + n * lanes;
-        planes.template store<Rule::planes>(state[n], at);
-        master.store(w[n], at);
-    }
+    for (std::size_t n = 0; n < count; ++n)
+        master.store(w[n], i + n * lanes);
     return counted;
 }
 

@@ -28,7 +28,12 @@ using testing::sample_any;
 using testing::sample_bits;
 using testing::sample_magnitude;
 
-enum class Values { ordinary, any };
+enum class Values { ordinary, some_zero, any };
+
+/// Of Values::some_zero: whole blocks, and elements among others.
+bool has_no_gradient(std::size_t i) {
+    return i / block_elements == 1 || sample_bits(5, i) % 3 == 0;
+}
 
 /// Every plane of one tensor in one lossy format, between guard pages.
 class Tensor {
@@ -64,8 +69,10 @@ class Tensor {
         for (std::size_t i = 0; i < elements_; ++i) {
             // Few of them: one that is not finite makes a block NaN for good.
             const bool is_any = values == Values::any && sample_bits(90 + step, i) % 4096 == 0;
-            const float value =
+            float value =
                 is_any ? sample_any(100 + step, i) : sample_magnitude(100 + step, i, 1e-8, 1e3);
+            if (values == Values::some_zero && has_no_gradient(i))
+                value = i % 2 == 0 ? 0.0F : -0.0F;
             if (gradient_type_ == GradientType::fp32)
                 gradient32_.span()[i] = value;
             else if (gradient_type_ == GradientType::bf16)
@@ -235,6 +242,23 @@ TEST_CASE("Lossy state: every instruction set gives the reference's bits for eve
             }
         }
     }
+}
+
+TEST_CASE("Lossy state: a square is 0 where every gradient was, and only there") {
+    constexpr std::size_t elements = 4 * 256 + 100;
+    const HyperParameters hyper = AdamHyperParameters{};
+    for (const auto format : lossy_formats)
+        for (const Isa isa : supported_isas()) {
+            INFO(isa_name(isa) << ", " << state_format_name(format));
+            REQUIRE(compare_with_reference(isa, format, hyper, elements, GradientType::fp32, false,
+                                           Placement::at_first_guard, Values::some_zero) == "");
+            Tensor tensor(format, elements, GradientType::fp32, false, Placement::at_first_guard,
+                          Values::some_zero);
+            for (std::uint64_t step = 1; step <= 3; ++step)
+                REQUIRE(tensor.update(isa, make_coefficients(hyper, step, 1.0), {2, 3, step}) == 0);
+            for (std::size_t i = 0; i < elements; ++i)
+                REQUIRE((tensor.state(hyper, 1, i) == 0) == has_no_gradient(i));
+        }
 }
 
 TEST_CASE("Lossy state: every length between guard pages gives the reference's bits") {
