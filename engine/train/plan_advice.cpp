@@ -93,14 +93,16 @@ void add_larger_memory(const PlannedRun& run, const AvailableMemory& available,
 
 void add_update_in_backward(const PlannedRun& run, std::vector<Candidate>& candidates) {
     auto candidate = unchanged(run, AdviceKind::timing);
-    candidate.settings.clip.kind = ClipKind::off;
+    auto& clip = candidate.settings.clip;
+    if (clip.kind != ClipKind::value)  // which waits for nothing
+        clip.kind = ClipKind::off;
     candidate.settings.nonfinite = "stop";
     if (update_timing(candidate.settings) == update_timing(run.settings))
         return;  // it is so already, or the optimizer waits for whole tensors
-    candidate.change = "--clip off --nonfinite stop";
-    candidate.meaning =
-        "updates need not wait for the norm, and no gradient waits on the drive; "
-        "another run, without clipping";
+    candidate.change = fmt::format("--clip {} --nonfinite stop", clip_text(clip));
+    candidate.meaning = fmt::format(
+        "updates need not wait for the norm, and no gradient waits on the drive; another run, {}",
+        clip.kind == ClipKind::off ? "without clipping" : "which stops at a non-finite gradient");
     candidates.push_back(std::move(candidate));
 }
 

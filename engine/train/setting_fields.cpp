@@ -78,17 +78,23 @@ SettingField text(Label label, std::string Settings::*member,
         });
 }
 
-/// `later`: names that are known but still to come.
+/// A name that is known but still to come, and why if that is worth a word.
+struct Later {
+    std::string name;
+    std::string because{};
+};
+
 SettingField choice(Label label, std::string Settings::*member, std::vector<std::string> choices,
-                    std::vector<std::string> later = {}) {
+                    std::vector<Later> later = {}) {
     label.value_name = fmt::format("{}", fmt::join(choices, "|"));
     return text(std::move(label), member, [choices, later](const std::string& value) {
         if (std::find(choices.begin(), choices.end(), value) != choices.end())
             return;
-        if (std::find(later.begin(), later.end(), value) != later.end())
+        const auto known = std::ranges::find(later, value, &Later::name);
+        if (known != later.end())
             throw std::invalid_argument(
-                fmt::format("{} is not available in this version; it takes {}", value,
-                            fmt::join(choices, ", ")));
+                fmt::format("{} is not available in this version{}; it takes {}", value,
+                            known->because, fmt::join(choices, ", ")));
         throw std::invalid_argument(fmt::format("\"{}\" is not one of {}{}", value,
                                                 fmt::join(choices, ", "),
                                                 suggestion(value, choices, "")));
@@ -226,16 +232,21 @@ std::vector<SettingField> model_fields() {
         choice({"state", "", "format of the optimizer's moments; only fp32 is exact", Scope::run},
                &Settings::state, {"fp32", "bf16", "int8"}),
         choice({"compute", "", "format of forward and backward", Scope::run}, &Settings::compute,
-               {"fp32"}, {"bf16"}),
+               {"fp32"}, {{"bf16"}}),
         choice({"grad", "", "format in which gradients leave the device", Scope::run},
-               &Settings::grad, {"fp32"}, {"bf16"}),
+               &Settings::grad, {"fp32"}, {{"bf16"}}),
     };
 }
 
 std::vector<SettingField> optimizer_fields() {
     return {
-        choice({"optimizer", "", "the optimizer", Scope::run}, &Settings::optimizer,
-               optimizer_names(), {"muon", "adafactor", "sam"}),
+        choice(
+            {"optimizer", "", "the optimizer", Scope::run}, &Settings::optimizer, optimizer_names(),
+            {{"muon"},
+             {"sam"},
+             {"adafactor",
+              ": it keeps a number for each row and column of whole matrices, and state here is a "
+              "number for each element of a chunk"}}),
         number({"lr", "X", "peak learning rate", Scope::run}, &Settings::lr),
         number({"beta1", "X", "decay of the first moment", Scope::run}, &Settings::beta1),
         number({"beta2", "X", "decay of the second moment (lion: of the first, as it is kept)",

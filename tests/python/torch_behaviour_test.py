@@ -412,6 +412,14 @@ class Steps(unittest.TestCase):
         self.assertTrue(torch.equal(optimizer.master(parameter), parameter.detach().float()))
 
 
+class Names(unittest.TestCase):
+    def test_adafactor_is_refused_with_the_reason(self):
+        with self.assertRaisesRegex(AttributeError, "no Adafactor: it keeps a number for each row and column"):
+            st.Adafactor  # noqa: B018
+        with self.assertRaisesRegex(AttributeError, "has no attribute 'Adamw'"):
+            st.Adamw  # noqa: B018
+
+
 class Moved(unittest.TestCase):
     def test_replaced_values_are_followed(self):
         plain, moved = model(), model()

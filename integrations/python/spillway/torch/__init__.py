@@ -18,10 +18,23 @@ CPU. Where the state lies changes no bit of the result.
 - **Frameworks**: HF Trainer: `Trainer(..., optimizers=(opt, None))` or `optimizer_cls_and_kwargs=(st.AdamW, {...})`;
   Accelerate, Lightning, PEFT and DistributedDataParallel take it as any optimizer, each rank with its own state.
 
-Not here: sparse or complex parameters, CUDA, `capturable`, `differentiable`; copying or pickling the optimizer itself.
+Not here: sparse or complex parameters, CUDA, `capturable`, `differentiable`; copying or pickling the optimizer itself;
+Adafactor, whose state is a number for each row and column of whole matrices (torch.optim.Adafactor keeps that in
+memory). Averages of the weights are torch's own (`torch.optim.swa_utils.AveragedModel`), and so are loss scales
+(`torch.amp.GradScaler`).
 """
+from typing import Any
+
 from spillway.torch.base import OffloadedOptimizer, StepResult
 from spillway.torch.optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Lion, NAdam, RMSprop
 
 __all__ = ["Adagrad", "Adam", "AdamW", "LAMB", "LARS", "Lion", "NAdam", "OffloadedOptimizer", "RMSprop", "SGD",
            "StepResult"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Adafactor":
+        raise AttributeError("spillway.torch has no Adafactor: it keeps a number for each row and column of whole "
+                             "matrices, and state here is a number for each element; torch.optim.Adafactor keeps its "
+                             "own in memory, where it is small")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
