@@ -52,7 +52,7 @@ void declare(OptionSet& options, Given& given) {
     options.add({"threads", "N", "threads that compute", "every processor"}, settings.threads);
     options.add({"isa", "auto|scalar|avx2|avx512", "instruction set of the kernels", ""},
                 settings.isa);
-    options.add({"pairs", "N", "of a timed update and a timed in-place pass", ""}, given.pairs);
+    options.add({"pairs", "N", "of a timed update and timed passes beside it", ""}, given.pairs);
     add_json_option(options, given.json);
 }
 
@@ -104,6 +104,10 @@ void show(const Given& given, const AdamBenchOptions& options, const AdamBenchRe
                     "over {} pairs)",
                     result.dram_bytes_per_s * 1e-9, result.attained, result.least_attained,
                     result.most_attained, options.pairs));
+    console.line(fmt::format(
+        "norm and non-finite scan of the gradient: {:.2f} GB/s; reading alone: "
+        "{:.2f} GB/s; attained {:.3f}",
+        result.scan_bytes_per_s * 1e-9, result.read_bytes_per_s * 1e-9, result.scan_attained));
     console.line(fmt::format("verified {} elements: equal to the scalar reference in every bit",
                              result.verified_elements));
 }
@@ -126,6 +130,9 @@ Json json_of(const Given& given, const AdamBenchOptions& options, const AdamBenc
             {"attained", result.attained},
             {"least_attained", result.least_attained},
             {"most_attained", result.most_attained},
+            {"scan_bytes_per_s", result.scan_bytes_per_s},
+            {"read_bytes_per_s", result.read_bytes_per_s},
+            {"scan_attained", result.scan_attained},
             {"verified_elements", result.verified_elements},
             {"notes", result.notes},
             {"interrupted", result.interrupted}};

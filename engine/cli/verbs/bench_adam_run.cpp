@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -36,7 +37,7 @@ std::uint64_t stream_bytes(std::uint64_t elements) {
            stream_gap_bytes;
 }
 
-/// The floats of the in-place pass.
+/// The floats of the in-place and the reading pass.
 class InPlaceStreams {
   public:
     explicit InPlaceStreams(std::uint64_t elements)
@@ -48,13 +49,41 @@ class InPlaceStreams {
 
     /// x += 1 over one block of each stream.
     void add_one(std::uint64_t block) const {
-        constexpr std::uint64_t part = block_elements / streams;
-        const auto first = block * part;
-        add_one_to_rows(first, std::min(part, stream_elements(elements_) - first));
+        add_one_to_rows(first_of(block), elements_of(block));
+    }
+    /// Reads one block of each stream; returns all bits that are set in any of it.
+    [[nodiscard]] std::uint64_t bits_of(std::uint64_t block) const {
+        std::uint64_t bits = 0;
+        for (const float* const stream : floats_)
+            bits |= bits_of_row(stream + first_of(block), elements_of(block));
+        return bits;
     }
     [[nodiscard]] float value(std::uint64_t i) const { return floats_[i % streams][i / streams]; }
 
   private:
+    static constexpr std::uint64_t part = block_elements / streams;
+
+    [[nodiscard]] static std::uint64_t first_of(std::uint64_t block) { return block * part; }
+    [[nodiscard]] std::uint64_t elements_of(std::uint64_t block) const {
+        return std::min(part, stream_elements(elements_) - first_of(block));
+    }
+    /// 64 bytes at a time; nothing depends on what is left over.
+    static std::uint64_t bits_of_row(const float* floats, std::uint64_t elements) {
+        constexpr std::uint64_t row = 16;
+        const auto two_at = [floats](std::uint64_t i) {
+            std::uint64_t bits = 0;
+            std::memcpy(&bits, floats + i, sizeof(bits));
+            return bits;
+        };
+        std::uint64_t first = 0, second = 0, third = 0, fourth = 0;
+        for (std::uint64_t i = 0; i + row <= elements; i += row) {
+            first |= two_at(i) | two_at(i + 8);
+            second |= two_at(i + 2) | two_at(i + 10);
+            third |= two_at(i + 4) | two_at(i + 12);
+            fourth |= two_at(i + 6) | two_at(i + 14);
+        }
+        return first | second | third | fourth;
+    }
     /// Sixteen elements at a time, a count known to the compiler, so that it takes vectors of them.
     void add_one_to_rows(std::uint64_t first, std::uint64_t elements) const {
         constexpr std::uint64_t row = 16;
@@ -73,6 +102,14 @@ class InPlaceStreams {
     std::array<float*, streams> floats_{};
 };
 
+/// Seconds of one pass of each kind.
+struct PassTimes {
+    double update_s = 0;
+    double in_place_s = 0;
+    double scan_s = 0;
+    double read_s = 0;
+};
+
 /// The passes, each over all blocks on all threads, and their number so far.
 class Passes {
   public:
@@ -80,12 +117,28 @@ class Passes {
         : options_(options),
           tensor_(options, 0, options.elements),
           in_place_(options.elements),
-          pool_(options.threads, options.isa) {
+          pool_(options.threads, options.isa),
+          scans_(blocks()),
+          read_bits_(blocks()) {
         for_each_block([&](std::uint64_t, std::uint64_t begin, std::uint64_t count) {
             tensor_.fill(begin, count);
         });
     }
 
+    /// One after the other, so that all meet the same machine.
+    PassTimes all() {
+        PassTimes times{.update_s = update_s(), .in_place_s = in_place_s()};
+        times.scan_s = scan_s();
+        times.read_s = read_s();
+        return times;
+    }
+    [[nodiscard]] std::uint64_t count() const { return count_; }
+    [[nodiscard]] const AdamBenchTensor& tensor() const { return tensor_; }
+    [[nodiscard]] const InPlaceStreams& in_place() const { return in_place_; }
+    /// Of the gradient's first block, in the last pass.
+    [[nodiscard]] const cpu_optim::GradientScan& first_scan() const { return scans_.front(); }
+
+  private:
     double update_s() {
         const auto coefficients = cpu_optim::make_coefficients(options_.hyper, ++count_, 1.0);
         return seconds([&](std::uint64_t block, std::uint64_t begin, std::uint64_t count) {
@@ -98,15 +151,23 @@ class Passes {
         return seconds(
             [&](std::uint64_t block, std::uint64_t, std::uint64_t) { in_place_.add_one(block); });
     }
-    [[nodiscard]] std::uint64_t count() const { return count_; }
-    [[nodiscard]] const AdamBenchTensor& tensor() const { return tensor_; }
-    [[nodiscard]] const InPlaceStreams& in_place() const { return in_place_; }
-
-  private:
+    double scan_s() {
+        return seconds([&](std::uint64_t block, std::uint64_t begin, std::uint64_t count) {
+            scans_[block] = tensor_.scan(options_.isa, begin, count);
+        });
+    }
+    double read_s() {
+        return seconds([&](std::uint64_t block, std::uint64_t, std::uint64_t) {
+            read_bits_[block] = in_place_.bits_of(block);
+        });
+    }
+    [[nodiscard]] std::uint64_t blocks() const {
+        return (options_.elements + block_elements - 1) / block_elements;
+    }
     template <class Body>
     void for_each_block(const Body& body) {
         const auto elements = options_.elements;
-        pool_.for_each((elements + block_elements - 1) / block_elements, [&](std::size_t block) {
+        pool_.for_each(blocks(), [&](std::size_t block) {
             const auto begin = block * block_elements;
             body(block, begin, std::min(block_elements, elements - begin));
         });
@@ -122,6 +183,8 @@ class Passes {
     AdamBenchTensor tensor_;
     InPlaceStreams in_place_;
     ComputePool pool_;
+    std::vector<cpu_optim::GradientScan> scans_;
+    std::vector<std::uint64_t> read_bits_;  ///< kept, or the compiler would leave the pass out
     std::uint64_t count_ = 0;
 };
 
@@ -158,6 +221,12 @@ std::uint64_t verify(const AdamBenchOptions& options, const Passes& passes) {
                                                  passes.count()));
         verified += count;
     }
+    const auto counted = std::min(block_elements, options.elements);
+    const auto scan = passes.tensor().scan(cpu_optim::Isa::scalar, 0, counted);
+    if (scan.sum_of_squares != passes.first_scan().sum_of_squares ||
+        scan.nonfinite != passes.first_scan().nonfinite)
+        throw std::runtime_error(fmt::format(
+            "the scan of the first {} gradients is not that of the scalar reference", counted));
     return verified;
 }
 
@@ -175,24 +244,33 @@ std::vector<std::string> notes_of(const AdamBenchOptions& options, nvme::HugePag
     return notes;
 }
 
-void note_pairs(std::uint64_t elements, const std::vector<std::array<double, 2>>& pairs,
+void note_pairs(const AdamBenchOptions& options, const std::vector<PassTimes>& pairs,
                 AdamBenchResult& result) {
-    std::vector<double> update_s, in_place_s, attained;
-    const auto update_bytes = static_cast<double>(elements) * result.bytes_per_parameter;
-    const auto in_place_bytes =
-        static_cast<double>(streams * stream_elements(elements) * 2 * sizeof(float));
-    for (const auto& [update, in_place] : pairs) {
-        update_s.push_back(update);
-        in_place_s.push_back(in_place);
-        attained.push_back(update_bytes / update / (in_place_bytes / in_place));
+    const auto elements = static_cast<double>(options.elements);
+    const auto update_bytes = elements * result.bytes_per_parameter;
+    const auto scan_bytes =
+        elements * static_cast<double>(cpu_optim::gradient_bytes(options.gradient));
+    const auto read_bytes =
+        static_cast<double>(streams * stream_elements(options.elements) * sizeof(float));
+    std::vector<double> update_s, in_place_s, scan_s, read_s, attained, scan_attained;
+    for (const auto& times : pairs) {
+        update_s.push_back(times.update_s);
+        in_place_s.push_back(times.in_place_s);
+        scan_s.push_back(times.scan_s);
+        read_s.push_back(times.read_s);
+        attained.push_back(update_bytes / times.update_s / (2 * read_bytes / times.in_place_s));
+        scan_attained.push_back(scan_bytes / times.scan_s / (read_bytes / times.read_s));
     }
     result.update_s = median(update_s);
-    result.parameters_per_s = static_cast<double>(elements) / result.update_s;
+    result.parameters_per_s = elements / result.update_s;
     result.bytes_per_s = update_bytes / result.update_s;
-    result.dram_bytes_per_s = in_place_bytes / median(in_place_s);
+    result.dram_bytes_per_s = 2 * read_bytes / median(in_place_s);
     result.attained = median(attained);
     result.least_attained = *std::min_element(attained.begin(), attained.end());
     result.most_attained = *std::max_element(attained.begin(), attained.end());
+    result.scan_bytes_per_s = scan_bytes / median(scan_s);
+    result.read_bytes_per_s = read_bytes / median(read_s);
+    result.scan_attained = median(scan_attained);
 }
 
 }  // namespace
@@ -220,17 +298,14 @@ AdamBenchResult run_adam_bench(const AdamBenchOptions& options) {
         .bytes_per_parameter = AdamBenchTensor::moved_bytes_per_parameter(options),
         .huge_pages = passes.tensor().huge_pages(),
         .notes = notes_of(options, passes.tensor().huge_pages())};
-    static_cast<void>(passes.update_s());
-    static_cast<void>(passes.in_place_s());
-    std::vector<std::array<double, 2>> pairs;
-    while (pairs.size() < options.pairs && !options.stop()) {
-        const double update_s = passes.update_s();
-        pairs.push_back({update_s, passes.in_place_s()});
-    }
+    static_cast<void>(passes.all());
+    std::vector<PassTimes> pairs;
+    while (pairs.size() < options.pairs && !options.stop())
+        pairs.push_back(passes.all());
     result.interrupted = pairs.size() < options.pairs;
     if (result.interrupted)
         return result;
-    note_pairs(options.elements, pairs, result);
+    note_pairs(options, pairs, result);
     result.verified_elements = verify(options, passes);
     return result;
 }

@@ -28,11 +28,11 @@ struct AdamBenchOptions {
     std::uint64_t elements = std::uint64_t{64} << 20;
     std::size_t threads = 1;
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
-    std::uint32_t pairs = 9;                            ///< of an update and an in-place pass
+    std::uint32_t pairs = 9;                            ///< of an update and the passes beside it
     std::function<bool()> stop = [] { return false; };  ///< asked between passes
 };
 
-/// Times are medians over the pairs; `attained` is the median of each pair's own ratio.
+/// Times are medians over the pairs; what is attained is the median of each pair's own ratio.
 struct AdamBenchResult {
     double bytes_per_parameter = 0;  ///< read and written, each plane once
     double update_s = 0;
@@ -43,6 +43,9 @@ struct AdamBenchResult {
     double attained = 0;          ///< bytes_per_s / dram_bytes_per_s
     double least_attained = 0;
     double most_attained = 0;
+    double scan_bytes_per_s = 0;  ///< of the gradient, for its norm and what is not finite in it
+    double read_bytes_per_s = 0;  ///< of the floats of the in-place pass, which are only read
+    double scan_attained = 0;     ///< scan_bytes_per_s / read_bytes_per_s
     std::uint64_t verified_elements = 0;  ///< equal to the scalar reference, bit by bit
     nvme::HugePages huge_pages = nvme::HugePages::refused;
     std::vector<std::string> notes;
@@ -53,8 +56,9 @@ struct AdamBenchResult {
 /// any machine holds.
 [[nodiscard]] std::uint64_t needed_bytes(const AdamBenchOptions& options);
 
-/// Fills planes on huge pages, runs one update and one in-place pass untimed, then the pairs in
-/// turn, so that both meet the same machine, and compares a sample with the scalar reference.
+/// Fills planes on huge pages, runs one pass of each kind (update, in place, scan of the gradient,
+/// reading) untimed, then the pairs in turn, so that all meet the same machine, and compares a
+/// sample with the scalar reference.
 /// Throws std::invalid_argument on options that cannot run, std::system_error if the memory is not
 /// to be had, std::runtime_error naming the element whose bits are wrong.
 [[nodiscard]] AdamBenchResult run_adam_bench(const AdamBenchOptions& options);

@@ -188,6 +188,12 @@ std::size_t AdamBenchTensor::update(cpu_optim::Isa isa,
     return cpu_optim::update_run(isa, coefficients, stream, run);
 }
 
+cpu_optim::GradientScan AdamBenchTensor::scan(cpu_optim::Isa isa, std::uint64_t begin,
+                                              std::uint64_t count) const {
+    return cpu_optim::scan_gradient(isa, at<std::byte>(gradient_, begin), options_.gradient,
+                                    static_cast<std::size_t>(count));
+}
+
 bool AdamBenchTensor::agrees_with(const AdamBenchTensor& part) const {
     const auto begin = part.first_ - first_;
     // Behind the last element both hold zeros, or what the last block of codes is filled up with.

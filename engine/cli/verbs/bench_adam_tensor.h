@@ -35,6 +35,9 @@ class AdamBenchTensor {
                                      const cpu_optim::ElementwiseCoefficients& coefficients,
                                      std::uint64_t step, std::uint64_t begin,
                                      std::uint64_t count) const;
+    /// Squares and non-finite values of the gradients begin .. begin + count.
+    [[nodiscard]] cpu_optim::GradientScan scan(cpu_optim::Isa isa, std::uint64_t begin,
+                                               std::uint64_t count) const;
     /// Whether `part`, whose elements it holds too, is the same in every bit of weights and state.
     [[nodiscard]] bool agrees_with(const AdamBenchTensor& part) const;
     [[nodiscard]] nvme::HugePages huge_pages() const { return arena_.huge_pages(); }

@@ -61,8 +61,9 @@ nlohmann::json measured(std::vector<std::string> more) {
 
 TEST_CASE("bench adam: the result of a small tensor has all that the design names") {
     const auto root = measured({});
-    for (const char* const key : {"parameters_per_s", "bytes_per_s", "dram_bytes_per_s", "attained",
-                                  "least_attained", "most_attained", "update_s"})
+    for (const char* const key :
+         {"parameters_per_s", "bytes_per_s", "dram_bytes_per_s", "attained", "least_attained",
+          "most_attained", "update_s", "scan_bytes_per_s", "read_bytes_per_s", "scan_attained"})
         CHECK(root[key].get<double>() > 0);
     CHECK(root["bytes_per_parameter"] == 28);
     CHECK(root["bytes_per_s"].get<double>() == Approx(28 * root["parameters_per_s"].get<double>()));
