@@ -70,9 +70,10 @@ struct Bf16State {
                                 std::size_t at) const {
         constexpr auto kind = detail::kinds_of<Coefficients>[plane];
         const std::size_t lanes = hn::Lanes(FloatTag());
-        const auto first = rounded<kind>(state[0][plane], at);
+        const auto place = random.place(at);
+        const auto first = rounded<kind>(state[0][plane], place);
         if constexpr (count == 2) {
-            const auto second = rounded<kind>(state[1][plane], at + lanes);
+            const auto second = rounded<kind>(state[1][plane], RandomLanes::moved(place, lanes));
             const hn::Repartition<std::uint16_t, BitsTag> halves;
             hn::StoreU(
                 hn::ConcatOdd(halves, hn::BitCast(halves, second), hn::BitCast(halves, first)),
@@ -82,16 +83,16 @@ struct Bf16State {
             hn::StoreU(hn::DemoteTo(HiTag(), half), HiTag(), planes[plane] + at);
         }
     }
-    /// With the new half as the upper one.
+    /// With the new half as the upper one; `place` of the elements' random numbers.
     template <MomentKind kind>
-    HWY_INLINE BitsVector rounded(FloatVector value, std::size_t at) const {
+    HWY_INLINE BitsVector rounded(FloatVector value, BitsVector place) const {
         const BitsTag d;
         const auto u = hn::BitCast(d, value);
         BitsVector added;
         if constexpr (kind == MomentKind::mean)
             added = hn::Add(hn::And(hn::ShiftRight<16>(u), hn::Set(d, 1u)), hn::Set(d, 0x7FFFu));
         else
-            added = hn::ShiftRight<16>(random.at(at));
+            added = hn::ShiftRight<16>(random.hash(place));
         return hn::Add(u, added);
     }
 };
