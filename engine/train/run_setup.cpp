@@ -21,7 +21,7 @@
 #include "engine/train/optimizer_choice.h"
 #include "engine/train/train_report.h"
 #include "nvme/direct_file.h"
-#include "offload/step_trace.h"
+#include "nvme/links.h"
 
 namespace spillway::engine {
 namespace {
@@ -178,12 +178,23 @@ std::optional<ProgressReplay> open_replay(const TrainSettings& settings) {
     }
 }
 
+/// Where the trace is to lie, links followed; empty where it cannot be said, or nothing is yet.
+fs::path folder_of_trace(const TrainSettings& settings) {
+    if (settings.trace.empty())
+        return {};
+    try {
+        const auto folder = fs::absolute(nvme::behind_links(settings.trace)).parent_path();
+        return fs::is_directory(folder) ? folder : fs::path();
+    } catch (const std::system_error&) {  // whoever opens it says what is wrong
+        return {};
+    }
+}
+
 /// Of a folder that the run is yet to make the disk is checked anyway.
 void require_trace_room(const TrainSettings& settings) {
     constexpr auto least = offload::StepTrace::least_room_bytes;
-    std::error_code error;
-    const auto folder = fs::absolute(settings.trace, error).parent_path();
-    if (settings.trace.empty() || !fs::is_directory(folder, error))
+    const auto folder = folder_of_trace(settings);
+    if (folder.empty())
         return;
     if (const auto room = nvme::available_bytes(folder); room < least)
         throw UsageError(
@@ -240,6 +251,13 @@ offload::StateFolder create_folder_or_refuse(const RunSetup& setup,
 
 }  // namespace
 
+std::unique_ptr<offload::StepTrace> open_trace(const TrainSettings& settings, Console& console) {
+    if (settings.trace.empty())
+        return nullptr;
+    return std::make_unique<offload::StepTrace>(
+        settings.trace, [&console](const std::string& text) { console.warning(text); });
+}
+
 RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const StopRequest& stop,
                      Console& console) {
     auto folder = open_former_run(settings);
@@ -272,12 +290,15 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
                    .replay = std::move(replay),
                    .machine = {},
                    .bound = {},
+                   .trace = {},
                    .folder = {},
                    .moved = {}};
     setup.machine = make_run_machine(setup.run.settings, setup.run.budgets, std::move(gpu));
     setup.overhead_bytes = resident_memory().now_bytes;
     if (setup.run.settings.probe == "on")
         setup.bound = find_bound(setup, console);
+    if (!folder_of_trace(setup.run.settings).empty())
+        setup.trace = open_trace(setup.run.settings, console);
     if (folder && place == StatePlace::stays)
         offload::finish_relocations(*folder);
     else if (folder && !move_state(setup, *folder, stop, console))

@@ -17,6 +17,7 @@
 #include "engine/train/stop_request.h"
 #include "offload/relocation.h"
 #include "offload/state_folder.h"
+#include "offload/step_trace.h"
 
 namespace spillway::engine {
 
@@ -27,11 +28,17 @@ struct RunSetup {
     std::unique_ptr<ByteCorpus> corpus;
     std::optional<ProgressReplay> replay;
     RunMachine machine;
-    std::size_t overhead_bytes = 0;              ///< resident before any budget was touched
-    std::optional<StepBound> bound;              ///< none: `--probe off`
+    std::size_t overhead_bytes = 0;  ///< resident before any budget was touched
+    std::optional<StepBound> bound;  ///< none: `--probe off`
+    /// Null: none is wanted, or it is to lie where the run's folder is yet to be made.
+    std::unique_ptr<offload::StepTrace> trace;
     std::optional<offload::StateFolder> folder;  ///< there; the engine takes it
     std::optional<offload::Relocation> moved;    ///< the state, to the drives of the settings
 };
+
+/// The trace that the settings name, null for none. Throws std::system_error.
+[[nodiscard]] std::unique_ptr<offload::StepTrace> open_trace(const TrainSettings& settings,
+                                                             Console& console);
 
 /// Checks all that the user asked for against the run's record and the machine, plans, measures
 /// what the bound needs, and opens, moves or creates the run's folder, last of all. Tells the

@@ -53,13 +53,6 @@ offload::OffloadOptions engine_options(const TrainSettings& settings,
     return options;
 }
 
-std::unique_ptr<offload::StepTrace> open_trace(const TrainSettings& settings, Console& console) {
-    if (settings.trace.empty())
-        return nullptr;
-    return std::make_unique<offload::StepTrace>(
-        settings.trace, [&console](const std::string& text) { console.warning(text); });
-}
-
 double seconds_between(Clock::time_point from, Clock::time_point to) {
     return std::chrono::duration<double>(to - from).count();
 }
@@ -73,7 +66,7 @@ class Trainer::Impl {
           settings_(setup.run.settings),
           console_(console),
           drive_io_(choose_drive_io(settings_)),
-          trace_(open_trace(settings_, console)),
+          trace_(setup.trace ? std::move(setup.trace) : open_trace(settings_, console)),
           steps_row_(trace_ ? trace_->add_mark_row("steps") : offload::TraceRow()),
           engine_(*std::exchange(setup.folder, std::nullopt), setup.run.layout.order,
                   setup.run.layout.units, setup.machine.engine_device(),

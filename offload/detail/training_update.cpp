@@ -12,6 +12,12 @@
 #include "cpu_optim/gradient_clip.h"
 
 namespace spillway::offload::detail {
+namespace {
+
+constexpr const char* way_back =
+    "nothing of it is committed: resume from the last commit with a smaller learning rate";
+
+}  // namespace
 
 TrainingUpdate::TrainingUpdate(const Context& context, UpdateRules rules)
     : context_(context), rules_(std::move(rules)) {}
@@ -52,11 +58,19 @@ void TrainingUpdate::measure(std::span<const ChunkPlanes> chunks) {
         [](const ChunkPlanes&) {});
 }
 
-void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
-    for (const auto& chunk : chunks)
+void TrainingUpdate::settle(const ChunkPlanes& chunk) {
+    try {
         rules_.settle(context_.store.order().tensors_in(
                           {chunk.tiles.begin * tile_elements, chunk.tiles.end * tile_elements}),
                       [](TensorId) { return true; });
+    } catch (const std::runtime_error& error) {
+        throw std::runtime_error(fmt::format("{}; {}", error.what(), way_back));
+    }
+}
+
+void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
+    for (const auto& chunk : chunks)
+        settle(chunk);
     for_each_gradient(
         chunks,
         [&](const ChunkPlanes& chunk, std::uint64_t index, float* gradient) {
@@ -143,9 +157,8 @@ void TrainingUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index,
                       if (overflowed != 0)
                           throw std::runtime_error(fmt::format(
                               "the update of tensor '{}' gives {} weights too large for their bf16 "
-                              "half (or NaN); nothing of it is "
-                              "committed: resume from the last commit with a smaller learning rate",
-                              context_.store.order().tensors()[tensor].name, overflowed));
+                              "half (or NaN); {}",
+                              context_.store.order().tensors()[tensor].name, overflowed, way_back));
                   });
     average(chunk, index);
     checksum_staged(chunk, index);

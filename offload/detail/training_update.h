@@ -48,6 +48,7 @@ class TrainingUpdate final : public ChunkUpdate {
     void end() override;
 
   private:
+    void settle(const ChunkPlanes& chunk);
     [[nodiscard]] float* gradient_of(const ChunkPlanes& chunk) const;
     /// body(chunk, index of a tile in it, its gradient), of the chunks' tiles, by all threads.
     template <typename Body>

@@ -108,6 +108,9 @@ def check_interrupted(folder):
         assert not (folder / "run" / "t.json").exists()
         _, _, refused = run(["bench", "step", "--elements", "1", "--trace", folder / "run" / "t.json"], expect=None)
         assert "another run writes its trace there" in refused, refused
+        _, _, refused = run(["train", "--data", CORPUS, "--out", folder / "other", *TINY, "--steps", "1",
+                             "--trace", folder / "run" / "t.json"], expect=None)
+        assert "another run writes its trace there" in refused and not (folder / "other").exists(), refused
         training.send_signal(signal.SIGTERM)
         said = training.communicate(timeout=60)[1]
     assert training.returncode == 130, (training.returncode, said)
