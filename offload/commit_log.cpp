@@ -64,8 +64,8 @@ class CommitLog::Impl {
          const CommitTableShape& shape, Start start, std::uint64_t generation);
 
     std::optional<Recovered> recover();
-    void commit(const CommitTable& table);
-    void mark_dirty();
+    std::uint64_t commit(const CommitTable& table);
+    std::uint64_t mark_dirty();
     [[nodiscard]] std::unique_ptr<Impl> next_layout(const CommitTableShape& shape) const;
     [[nodiscard]] std::size_t buffer_bytes() const noexcept { return arena_.size_bytes(); }
 
@@ -174,7 +174,7 @@ void CommitLog::Impl::check_usable(const char* verb) const {
                         verb, folder_.string()));
 }
 
-void CommitLog::Impl::commit(const CommitTable& table) {
+std::uint64_t CommitLog::Impl::commit(const CommitTable& table) {
     check_usable("commit");
     const std::uint64_t next = newest_ ? newest_->sequence + 1 : 1;
     if (table.sequence != next)
@@ -196,14 +196,15 @@ void CommitLog::Impl::commit(const CommitTable& table) {
     record.table_hash = XXH3_64bits(table_room_.data(), record.table_bytes);
 
     failed_ = true;  // until all of it has succeeded
-    write_and_flush(*tables_[record.table_slot],
-                    table_room_.first(whole_pages(record.table_bytes)));
+    const auto pages = table_room_.first(whole_pages(record.table_bytes));
+    write_and_flush(*tables_[record.table_slot], pages);
     write_record(record);
     failed_ = false;
     newest_ = record;
+    return pages.size() + detail::record_bytes;
 }
 
-void CommitLog::Impl::mark_dirty() {
+std::uint64_t CommitLog::Impl::mark_dirty() {
     check_usable("mark the commit as dirty");
     if (!newest_)
         throw std::logic_error(fmt::format(
@@ -214,6 +215,7 @@ void CommitLog::Impl::mark_dirty() {
     write_record(record);
     failed_ = false;
     newest_ = record;
+    return detail::record_bytes;
 }
 
 std::string CommitLog::Impl::problem_of(const CommitRecord& record, std::size_t slot) const {
@@ -349,12 +351,12 @@ std::optional<CommitLog::Recovered> CommitLog::recover() {
     return impl_->recover();
 }
 
-void CommitLog::commit(const CommitTable& table) {
-    impl_->commit(table);
+std::uint64_t CommitLog::commit(const CommitTable& table) {
+    return impl_->commit(table);
 }
 
-void CommitLog::mark_dirty() {
-    impl_->mark_dirty();
+std::uint64_t CommitLog::mark_dirty() {
+    return impl_->mark_dirty();
 }
 
 CommitLog CommitLog::next_layout(const CommitTableShape& shape) const {

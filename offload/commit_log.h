@@ -51,13 +51,13 @@ class CommitLog {
 
     /// Makes `table` the newest commit: table written and flushed, then record written and flushed.
     /// The data it names must be flushed before. `table.sequence` must be one more than the last.
-    /// Throws on any I/O error, after which the log must not be used (the former commit is still
-    /// whole).
-    void commit(const CommitTable& table);
+    /// Returns the bytes written. Throws on any I/O error, after which the log must not be used
+    /// (the former commit is still whole).
+    std::uint64_t commit(const CommitTable& table);
 
     /// For runs without two copies: rewrites the newest record as dirty and flushes it, before the
-    /// first overwrite of data that the commit names.
-    void mark_dirty();
+    /// first overwrite of data that the commit names. Returns the bytes written.
+    std::uint64_t mark_dirty();
 
     /// The log of the next layout, with tables of `shape`: its first commit follows the newest of
     /// this one, in the other slot, and counts once the manifest is of that layout. This log must

@@ -151,7 +151,7 @@ class OffloadEngine::Impl {
     }
 
     void begin_update(const UpdateStep& step) {
-        wait_for_former_update();
+        wait_idle();
         if (options_.timing == UpdateTiming::as_completed)
             open_step();
         else
@@ -180,7 +180,14 @@ class OffloadEngine::Impl {
         monitor_.throw_if_poisoned();
         pipeline_->request_commit(note, version_);
     }
-    void wait_idle() { pipeline_->wait_idle(); }
+    void wait_idle() {
+        {
+            const detail::StallTimer timer(stalls_, StallCause::cpu, trace_.driver_stalls);
+            pipeline_->wait_updated();
+        }
+        const detail::StallTimer timer(stalls_, StallCause::commit, trace_.driver_stalls);
+        pipeline_->wait_idle();
+    }
 
     [[nodiscard]] std::uint64_t update() const noexcept { return version_; }
     [[nodiscard]] bool has_average() const noexcept {
@@ -259,15 +266,6 @@ class OffloadEngine::Impl {
         collector_->begin_step();
         step_open_ = true;
     }
-    void wait_for_former_update() {
-        {
-            const detail::StallTimer timer(stalls_, StallCause::cpu, trace_.driver_stalls);
-            pipeline_->wait_updated();
-        }
-        const detail::StallTimer timer(stalls_, StallCause::commit, trace_.driver_stalls);
-        pipeline_->wait_idle();
-    }
-
     /// Its plane is written as moments are: nobody waits for one chunk of it.
     void settle_average() {
         if (!has_average())
@@ -330,6 +328,8 @@ OffloadStatistics OffloadEngine::Impl::statistics() const {
     all.update_busy_s = update_time_.seconds(StallCause::cpu);
     all.update_wall_s = pipeline_->wall_s();
     all.commit_wall_s = committer_->wall_s();
+    all.commit_write_s = committer_->write_s();
+    all.commit_flush_s = committer_->flush_s();
     const auto io = queues_.sum();
     all.nvme_read_bytes = io.read_bytes;
     all.commit_bytes = committer_->commit_bytes();

@@ -80,9 +80,11 @@ struct OffloadStatistics {
     double stall_link_s = 0;
     double stall_cpu_s = 0;  ///< for an update (its arithmetic) or a gradient scan
     double stall_commit_s = 0;
-    double update_busy_s = 0;  ///< arithmetic of updates, on its own threads
-    double update_wall_s = 0;  ///< from an update's decision to its last write
-    double commit_wall_s = 0;
+    double update_busy_s = 0;   ///< arithmetic of updates, on its own threads
+    double update_wall_s = 0;   ///< from an update's decision to its last write
+    double commit_wall_s = 0;   ///< of commits, whoever waited; stall_commit_s is not hidden
+    double commit_write_s = 0;  ///< of it: planes in host memory being written
+    double commit_flush_s = 0;  ///< of it: data, table and record being flushed
     std::uint64_t nvme_read_bytes = 0;
     std::uint64_t nvme_written_bytes = 0;  ///< commit_bytes not included
     std::uint64_t commit_bytes = 0;        ///< written only because of commits

@@ -33,6 +33,8 @@ constexpr std::size_t staged_weight_buffers = 4;
 constexpr std::size_t pooled_gradient_slots =
     4;  // two chunks open at a unit's edge, one filling, one leaving
 
+constexpr std::size_t commit_record_bytes = 4096;  // a unit of its own
+
 /// What waits or rests in host memory if it can: a place in the planner's ranking.
 using Rank = std::size_t;
 constexpr Rank weight_rank = 0;
@@ -72,6 +74,11 @@ class Planner {
     [[nodiscard]] std::vector<MemoryItem> host_items(std::size_t whole_ranks) const;
     [[nodiscard]] std::size_t forced_gradient_bytes() const;
     [[nodiscard]] bool is_forced(std::uint64_t chunk) const;
+    [[nodiscard]] CommitTableShape table_shape() const {
+        return {tiles_, static_cast<std::uint32_t>(order_.tensors().size()), plan_.planes,
+                detail::place_count(tiles_, request_.durability,
+                                    detail::region_tiles_for(tiles_, request_.drives))};
+    }
     [[nodiscard]] std::size_t resident_arena_bytes(std::size_t resident_bytes) const {
         return resident_bytes == 0
                    ? 0
@@ -193,10 +200,7 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_ranks) const {
     // A master and all planes of a chunk, at most.
     const std::size_t worked = plan_.planes.contains(Plane::average) ? 6 : 5;
     items.push_back({"work buffers", arena_bytes(chunk_tiles * worked * fp32_tile_bytes)});
-    const CommitTableShape shape{
-        tiles_, static_cast<std::uint32_t>(order_.tensors().size()), plan_.planes,
-        detail::place_count(tiles_, request_.durability,
-                            detail::region_tiles_for(tiles_, request_.drives))};
+    const auto shape = table_shape();
     items.push_back({"tables", 2 * detail::tile_store_bytes(tiles_, plan_.planes) +
                                    arena_bytes(table_capacity_bytes(shape) + 4096) +
                                    table_capacity_bytes(shape) +
@@ -377,6 +381,9 @@ OffloadPlan Planner::make() {
     plan_.gradient_uses = request_.gradient_uses;
     choose_kept();
     detail::count_traffic(order_, units_, request_, plan_);
+    // Of the client's state, for which a table has room, it writes as much as there is: little.
+    plan_.commit_bytes += table_capacity_bytes(table_shape()) -
+                          CommitTable::client_state_limit_bytes + commit_record_bytes;
     return std::move(plan_);
 }
 

@@ -103,6 +103,9 @@ struct OffloadPlan {
     /// once. The rest is the update's.
     std::uint64_t nvme_weight_read_bytes_per_step = 0;
     std::uint64_t nvme_gradient_bytes_per_step = 0;
+    /// By a commit beside the steps' own traffic: planes in host memory, the table, the record.
+    /// Of make_plan().
+    std::uint64_t commit_bytes = 0;
     std::uint64_t to_device_bytes_per_step = 0;
     std::uint64_t to_host_bytes_per_step = 0;
 

@@ -12,19 +12,21 @@
 namespace spillway::engine {
 
 /// Forward and backward of one step with everything resident, from the run's own shapes:
-/// a model of one and one of two layers gives the rest of the model and a layer; few sequences
-/// stand for the batch. Takes a second or two, allocates no more on the device than the run will,
-/// and frees it.
+/// a model of one and one of a few layers gives the rest of the model and a layer; few sequences
+/// stand for the batch. `parameter_bytes`: what the run has on the device for weights and
+/// gradients. Takes a second or two, allocates no more on the device than the run will, and frees
+/// it.
 [[nodiscard]] PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute,
                                        ComputePool& pool, const Gpt2Config& config,
-                                       const BatchShape& shape);
+                                       const BatchShape& shape, std::size_t parameter_bytes);
 
 /// One step of a tiny model, so that what libraries allocate once is there before it is measured.
 void warm_up(cuda::Device& device, cuda::Stream& compute, ComputePool& pool);
 
-/// The time of `layers` layers and of `sequences` sequences from those of one and two layers and of
-/// `timed_sequences`. A second layer that seems to cost nothing (noise) counts as nothing.
-[[nodiscard]] double extrapolate_pass(double one_layer_s, double two_layers_s, std::uint32_t layers,
+/// The time of `layers` layers and of `sequences` sequences from those of one and of `few_layers`
+/// and of `timed_sequences`. Further layers that seem to cost nothing (noise) count as nothing.
+[[nodiscard]] double extrapolate_pass(double one_layer_s, double few_layers_s,
+                                      std::uint32_t few_layers, std::uint32_t layers,
                                       std::uint32_t timed_sequences, std::uint32_t sequences);
 
 }  // namespace spillway::engine

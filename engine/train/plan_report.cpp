@@ -115,7 +115,15 @@ Json prediction_json(const PlanReport& r) {
         {"work_s",
          {{"forward", costs.pass.forward_s},
           {"backward", costs.pass.backward_s},
-          {"update", costs.update_s}}},
+          {"update", costs.update_s},
+          {"weights", costs.weights_s},
+          {"gradients", costs.gradients_s},
+          {"checksums", costs.checksums_s}}},
+        {"commit",
+         {{"bytes", costs.commit_bytes},
+          {"seconds", p.commit.seconds},
+          {"hidden_s", p.commit.hidden_s},
+          {"exposed_s", p.commit.exposed_s}}},
         {"bound_s", p.bound.seconds},
         {"bound_by", p.bound.by},
         {"hiding_tokens", hiding_tokens(costs, tokens_per_step(r.run.settings))},
@@ -163,6 +171,9 @@ void add_prediction_lines(const PlanReport& r, std::vector<std::string>& lines) 
                     p.lanes.cpu_s, p.lanes.nvme_s, p.lanes.link_s, p.lanes.dram_s));
     lines.push_back(
         fmt::format("  bound       {:.3f} s, set by the {}", p.bound.seconds, p.bound.by));
+    lines.push_back(fmt::format("  commit      {} written, {:.3f} s, {:.3f} s of it waited for",
+                                human_bytes(r.costs->commit_bytes), p.commit.seconds,
+                                p.commit.exposed_s));
     if (const auto hiding = hiding_tokens(*r.costs, tokens); hiding > 0)
         lines.push_back(
             fmt::format("  tokens      {} a step; {} would hide the drive", tokens, hiding));
@@ -209,7 +220,7 @@ DriveEndurance drive_endurance(const PlannedRun& run, const StepPrediction& pred
     DriveEndurance endurance;
     endurance.written_bytes_per_day =
         static_cast<double>(run.plan.offload.nvme_written_bytes_per_step) * steps_per_day +
-        static_cast<double>(commit_bytes(run)) * commits_per_day;
+        static_cast<double>(run.plan.offload.commit_bytes) * commits_per_day;
     if (tbw_bytes > 0 && endurance.written_bytes_per_day > 0)
         endurance.endurance_days = tbw_bytes / endurance.written_bytes_per_day;
     return endurance;

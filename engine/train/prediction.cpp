@@ -29,18 +29,27 @@ double seconds_of(const Phase& phase, const StepCosts& costs) {
 }
 
 void add_update(Phase& phase, const StepCosts& costs) {
-    phase.update_s += costs.update_s;
+    phase.update_s += costs.update_s + costs.checksums_s;
     phase.nvme_read_bytes += static_cast<double>(costs.update_read_bytes + costs.gradient_bytes);
     phase.nvme_written_bytes += static_cast<double>(costs.update_written_bytes);
 }
 
+/// Commits begin when an update is over. Where that is with the forward pass, they have the
+/// backward pass until the next one; else the next one waits at once.
+CommitPrediction predict_commit(const StepCosts& costs, double free_s) {
+    CommitPrediction commit;
+    commit.seconds = nvme_time_s(costs.rates, 0, static_cast<double>(costs.commit_bytes));
+    commit.hidden_s = std::min(commit.seconds, free_s);
+    commit.exposed_s = commit.seconds - commit.hidden_s;
+    return commit;
+}
+
 /// Of a step that takes `step_s` without them.
-double commit_share_s(const StepCosts& costs, double step_s) {
-    const double commit_s = nvme_time_s(costs.rates, 0, static_cast<double>(costs.commit_bytes));
+double commit_share_s(const StepCosts& costs, const CommitPrediction& commit, double step_s) {
     const auto& interval = costs.commit_interval;
     if (interval.steps > 0)
-        return commit_s / static_cast<double>(interval.steps);
-    return interval.seconds > 0 ? commit_s * step_s / interval.seconds : 0;
+        return commit.exposed_s / static_cast<double>(interval.steps);
+    return interval.seconds > 0 ? commit.exposed_s * step_s / interval.seconds : 0;
 }
 
 }  // namespace
@@ -48,15 +57,16 @@ double commit_share_s(const StepCosts& costs, double step_s) {
 StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing) {
     const double half_weights = static_cast<double>(costs.weight_read_bytes) / 2;
     const double half_link = static_cast<double>(costs.to_device_bytes) / 2;
-    Phase forward{.pass_s = costs.pass.forward_s,
+    Phase forward{.pass_s = costs.pass.forward_s + costs.weights_s / 2,
                   .nvme_read_bytes = half_weights,
                   .to_device_bytes = half_link};
-    Phase backward{.pass_s = costs.pass.backward_s,
+    Phase backward{.pass_s = costs.pass.backward_s + costs.weights_s / 2 + costs.gradients_s,
                    .nvme_read_bytes = half_weights,
                    .nvme_written_bytes = static_cast<double>(costs.gradient_bytes),
                    .to_device_bytes = half_link,
                    .to_host_bytes = static_cast<double>(costs.to_host_bytes)};
-    add_update(timing == offload::UpdateTiming::after_norm ? forward : backward, costs);
+    const bool waits = timing == offload::UpdateTiming::after_norm;
+    add_update(waits ? forward : backward, costs);
     StepPrediction prediction;
     prediction.lanes = lane_times(costs.rates, costs.demand());
     prediction.bound = step_bound(prediction.lanes);
@@ -64,7 +74,8 @@ StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing
     prediction.backward_s = seconds_of(backward, costs);
     const double step_s =
         std::max(prediction.forward_s + prediction.backward_s, prediction.lanes.dram_s);
-    prediction.commit_s = commit_share_s(costs, step_s);
+    prediction.commit = predict_commit(costs, waits ? prediction.backward_s : 0);
+    prediction.commit_s = commit_share_s(costs, prediction.commit, step_s);
     prediction.seconds = step_s + prediction.commit_s;
     return prediction;
 }

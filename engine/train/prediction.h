@@ -9,14 +9,22 @@
 
 namespace spillway::engine {
 
+/// What one commit costs a run that goes on meanwhile.
+struct CommitPrediction {
+    double seconds = 0;   ///< planes in memory checksummed and written
+    double hidden_s = 0;  ///< beside the backward pass: the update that follows it has to wait
+    double exposed_s = 0;
+};
+
 /// How long a step takes before it is run. Each phase lasts as long as its slowest resource: with
 /// `after_norm` the update and its traffic belong to the forward pass that follows it, with
 /// `as_completed` to the backward pass; weights are read for both.
 struct StepPrediction {
     double forward_s = 0;   ///< the phase, with what overlaps it
     double backward_s = 0;  ///< as well
-    double commit_s = 0;    ///< a step's share of the commits between steps
-    double seconds = 0;     ///< of a step, with its share of the commits
+    CommitPrediction commit;
+    double commit_s = 0;  ///< a step's share of the commits between steps
+    double seconds = 0;   ///< of a step, with its share of the commits
     LaneTimes lanes;
     StepBound bound;  ///< what no order of the work could beat
 };

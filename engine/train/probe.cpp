@@ -3,6 +3,7 @@
 #include "engine/train/probe.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -20,7 +21,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include "cpu_optim/elementwise.h"
 #include "cuda/driver.h"
 #include "engine/compute/compute_pool.h"
 #include "engine/train/drive_choice.h"
@@ -36,15 +36,14 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t least_memory_bytes = std::size_t{4} << 20;
 /// What a thread takes at a time: fits the second-level cache, as the tiles of a real update do.
 constexpr std::size_t piece_bytes = std::size_t{256} << 10;
-/// Weight, residue, m, v and gradient.
-constexpr std::size_t update_bytes_per_parameter = 2 + 2 + 4 + 4 + 4;
+/// In flight on a drive at a time: about what the planes of a pipeline's slots take.
+constexpr std::size_t drive_buffer_bytes = std::size_t{32} << 20;
 constexpr std::size_t first_link_bytes = std::size_t{64} << 10;
 constexpr std::size_t link_buffer_bytes = std::size_t{16} << 20;
 
 /// Shares of the time limit.
-constexpr double drive_share = 0.65;
-constexpr double dram_share = 0.1;
-constexpr double update_share = 0.15;
+constexpr double drive_share = 0.75;
+constexpr double dram_share = 0.15;
 constexpr double link_share = 0.05;  // each way
 
 /// Passes per second: `pass` again and again for `limit_s`, the median of their times. The first
@@ -77,69 +76,6 @@ double probe_dram(ComputePool& pool, std::span<std::byte> memory, double limit_s
     };
     const auto moved_bytes = 2 * pieces * piece_bytes;
     return static_cast<double>(moved_bytes) / median_pass_s(limit_s, pass);
-}
-
-/// One piece of an update, cut out of the arena: the five planes one behind the other.
-struct UpdatePiece {
-    std::span<float> m;
-    std::span<float> v;
-    std::span<float> gradient;
-    std::span<std::uint16_t> weight;
-    std::span<std::int16_t> residue;
-
-    explicit UpdatePiece(std::span<std::byte> memory) {
-        const auto elements = memory.size() / update_bytes_per_parameter;
-        auto* at = memory.data();
-        const auto cut = [&]<typename T>(std::span<T>& plane) {
-            plane = {reinterpret_cast<T*>(at), elements};
-            at += plane.size_bytes();
-        };
-        cut(m);
-        cut(v);
-        cut(gradient);
-        cut(weight);
-        cut(residue);
-    }
-
-    /// Ordinary values: arithmetic on denormal or infinite ones would take another time.
-    void initialise() const {
-        for (std::size_t i = 0; i < m.size(); ++i) {
-            const float value = static_cast<float>(i % 257) * 1e-4f + 1e-3f;
-            gradient[i] = value;
-            m[i] = value;
-            v[i] = value * value;
-            weight[i] = 0x3E80;  // 0.25
-            residue[i] = 0;
-        }
-    }
-
-    [[nodiscard]] std::size_t update(cpu_optim::Isa isa,
-                                     const cpu_optim::ElementwiseCoefficients& coefficients) const {
-        return cpu_optim::update_run(isa, coefficients,
-                                     {.elements = m.size(),
-                                      .weight = weight.data(),
-                                      .residue = residue.data(),
-                                      .state = {m.data(), v.data()},
-                                      .gradient = gradient.data()});
-    }
-};
-
-double probe_update(ComputePool& pool, std::span<std::byte> memory, double limit_s) {
-    const auto pieces = memory.size() / piece_bytes;
-    const auto piece_of = [&](std::size_t piece) {
-        return UpdatePiece(memory.subspan(piece * piece_bytes, piece_bytes));
-    };
-    pool.for_each(pieces, [&](std::size_t piece) { piece_of(piece).initialise(); });
-    const auto coefficients = cpu_optim::make_coefficients(
-        cpu_optim::AdamHyperParameters{.learning_rate = 1e-5}, 100, 1.0);
-    const auto pass = [&] {
-        pool.for_each(pieces, [&](std::size_t piece) {
-            if (piece_of(piece).update(pool.isa(), coefficients) != 0)
-                throw std::logic_error("the update's probe left the range of its weights");
-        });
-    };
-    const auto parameters = pieces * (piece_bytes / update_bytes_per_parameter);
-    return static_cast<double>(parameters) / median_pass_s(limit_s, pass);
 }
 
 /// Rates each way of a device with memory of its own; a link of a known rate is not measured. The
@@ -240,8 +176,8 @@ void note_cache(std::size_t memory_bytes, MachineProfile& profile) {
     const auto cache_bytes = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
     if (cache_bytes > 0 && memory_bytes < 2 * static_cast<std::size_t>(cache_bytes))
         profile.notes.push_back(
-            fmt::format("memory and update were measured on {} bytes, which the "
-                        "cache of {} bytes may hold: both may be slower",
+            fmt::format("memory was measured on {} bytes, which the cache of {} bytes may hold: "
+                        "it may be slower",
                         memory_bytes, cache_bytes));
 }
 
@@ -254,9 +190,13 @@ ProfileKey profile_key(const ProbeRequest& request) {
         file_systems.push_back(drive.file_system);
         io.push_back(drive_io_text(drive.io));
     }
-    return {cpu_model_name(),     std::string(cpu_optim::isa_name(request.isa)),
-            request.threads,      request.device.identity(),
-            joined(file_systems), joined(io)};
+    return {cpu_model_name(),
+            std::string(cpu_optim::isa_name(request.isa)),
+            request.threads,
+            request.device.identity(),
+            joined(file_systems),
+            joined(io),
+            std::bit_floor(request.memory_bytes)};
 }
 
 MachineProfile probe_machine(const ProbeRequest& request) {
@@ -271,11 +211,10 @@ MachineProfile probe_machine(const ProbeRequest& request) {
         request.memory_bytes - request.memory_bytes % nvme::HugePageArena::page_bytes;
     const nvme::HugePageArena arena(arena_bytes);
     const double limit_s = request.time_limit_s;
-    probe_drives(request, arena.bytes(), profile);
+    probe_drives(request, arena.bytes().first(std::min(arena_bytes, drive_buffer_bytes)), profile);
     note_cache(arena_bytes, profile);
     ComputePool pool(request.threads, request.isa);
     profile.dram_bytes_per_s = probe_dram(pool, arena.bytes(), limit_s * dram_share);
-    profile.update_parameters_per_s = probe_update(pool, arena.bytes(), limit_s * update_share);
     probe_link(request.device, arena.bytes(), limit_s * link_share, profile);
     return profile;
 }

@@ -20,11 +20,12 @@ struct ProbeRequest {
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
     cuda::Device& device;
     std::vector<offload::DriveIo> drive_io = {};       ///< of each folder; missing: the defaults
-    std::size_t memory_bytes = std::size_t{32} << 20;  ///< taken at once, at most; 4 MiB at least
+    std::size_t memory_bytes = std::size_t{32} << 20;  ///< taken at once, at most; 4 MiB at least.
+                                                       ///< What a cache holds is faster
     double time_limit_s = 2.5;
 };
 
-/// Measures the machine: drive (probe_drive), memory, update and link, each for its share of
+/// Measures the machine: drive (probe_drive), memory and link, each for its share of
 /// the time. One arena of memory_bytes serves all of them and is given back. Throws
 /// std::invalid_argument on a request it cannot serve, std::system_error on I/O errors.
 [[nodiscard]] MachineProfile probe_machine(const ProbeRequest& request);

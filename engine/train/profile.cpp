@@ -99,10 +99,10 @@ json json_of(const MachineProfile& profile) {
             {"device", profile.key.device},
             {"file_system", profile.key.file_system},
             {"drive_io", profile.key.drive_io},
+            {"memory_bytes", profile.key.memory_bytes},
             {"measured_unix_s", profile.measured_unix_s},
             {"drive", drive},
             {"dram_bytes_per_s", profile.dram_bytes_per_s},
-            {"update_parameters_per_s", profile.update_parameters_per_s},
             {"to_device_bytes_per_s", profile.to_device_bytes_per_s},
             {"to_host_bytes_per_s", profile.to_host_bytes_per_s},
             {"notes", profile.notes}};
@@ -115,12 +115,12 @@ MachineProfile profile_of(const json& object) {
                    object.at("threads").get<std::size_t>(),
                    object.at("device").get<std::string>(),
                    object.at("file_system").get<std::string>(),
-                   object.value("drive_io", std::string())};  // not in files of earlier versions
+                   object.value("drive_io", std::string()),  // not in files of earlier versions,
+                   object.value("memory_bytes", std::size_t{0})};  // nor this
     profile.measured_unix_s = object.at("measured_unix_s").get<std::int64_t>();
     if (const auto& drive = object.at("drive"); !drive.is_null())
         profile.drive = rates_of(drive);
     profile.dram_bytes_per_s = rate(object, "dram_bytes_per_s");
-    profile.update_parameters_per_s = rate(object, "update_parameters_per_s");
     profile.to_device_bytes_per_s = rate(object, "to_device_bytes_per_s");
     profile.to_host_bytes_per_s = rate(object, "to_host_bytes_per_s");
     profile.notes = object.at("notes").get<std::vector<std::string>>();

@@ -24,11 +24,12 @@ struct DriveRates {
 /// What a measurement belongs to: with other values here it says nothing.
 struct ProfileKey {
     std::string cpu;          ///< as the kernel names the model
-    std::string isa;          ///< of the update's kernels
-    std::size_t threads = 0;  ///< of the update
+    std::string isa;          ///< of the kernels
+    std::size_t threads = 0;  ///< that went over the memory
     std::string device;       ///< its identity: "cpu", "sim:64MiB@8GB/s", a GPU's name and address
     std::string file_system;  ///< of the NVMe tier's folders; "" without one
     std::string drive_io;     ///< how those were driven; "" without one
+    std::size_t memory_bytes = 0;  ///< gone over, to a power of two
     friend bool operator==(const ProfileKey&, const ProfileKey&) = default;
 };
 
@@ -38,7 +39,6 @@ struct MachineProfile {
     std::int64_t measured_unix_s = 0;
     std::optional<DriveRates> drive;
     double dram_bytes_per_s = 0;  ///< read and written, both counted
-    double update_parameters_per_s = 0;
     double to_device_bytes_per_s = 0;
     double to_host_bytes_per_s = 0;
     std::vector<std::string> notes;  ///< what to know about the figures, a sentence each

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/train/train_result.h"
+
 namespace spillway::engine {
 
 std::string human_time(double seconds) {
@@ -65,6 +67,12 @@ std::string ProgressMeter::line(const StepReport& step) const {
     }
     if (std::any_of(edges.begin(), edges.end(), [](const auto& edge) { return edge.second > 0; }))
         text += " GB/s";
+    const auto commit = commit_cost(shown_.offload, step.offload);
+    const bool is_first = shown_.iteration == 0;  // behind the commit that a new run begins with
+    if (commit.commits > 0 && !is_first)
+        text +=
+            fmt::format("  commit {:.2f} GB {:.2f} s ({:.2f} s waited)",
+                        static_cast<double>(commit.bytes) * 1e-9, commit.wall_s, commit.exposed_s);
     if (step.left_s >= 0)
         text += "  " + human_time(step.left_s) + " left";
     return text;

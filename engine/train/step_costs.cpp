@@ -15,33 +15,57 @@
 namespace spillway::engine {
 namespace {
 
+/// As much memory as the run goes over, so that a cache helps as much, or as little. Never more
+/// than it is about to take.
+std::size_t probed_bytes(const PlannedRun& run) {
+    constexpr std::size_t least = std::size_t{4} << 20;
+    constexpr std::size_t most = std::size_t{512} << 20;
+    return std::clamp(run.plan.host_bytes(run.budgets.device_kind), least, most);
+}
+
 /// Remembered for a day, else measured.
 MachineProfile find_profile_of(const PlannedRun& run, const RunMachine& machine, Console& console) {
     constexpr double max_age_s = 24 * 3600;
     const auto& settings = run.settings;
-    // Never more than the run itself is about to take.
-    constexpr std::size_t least = std::size_t{4} << 20;
-    constexpr std::size_t most = std::size_t{32} << 20;
-    const auto profile = recall_or_probe(
-        {.nvme_folders = nvme_folders(settings.nvme),
-         .threads = settings.threads,
-         .isa = cpu_optim::parse_isa(settings.isa),
-         .device = *machine.device,
-         .drive_io = choose_drive_io(settings),
-         .memory_bytes = std::clamp(run.plan.host_bytes(run.budgets.device_kind), least, most)},
-        profile_path(settings), max_age_s);
+    const auto profile = recall_or_probe({.nvme_folders = nvme_folders(settings.nvme),
+                                          .threads = settings.threads,
+                                          .isa = cpu_optim::parse_isa(settings.isa),
+                                          .device = *machine.device,
+                                          .drive_io = choose_drive_io(settings),
+                                          .memory_bytes = probed_bytes(run)},
+                                         profile_path(settings), max_age_s);
     for (const auto& note : profile.notes)
         console.line("profile: " + note);
     return profile;
 }
 
-/// The profile's update rate is AdamW's over split masters. Updates are bound by memory, so another
-/// optimizer takes time by its bytes: what rests, and a gradient. Passes before the last only read.
-double share_of_adamw(double rest_bytes, std::size_t passes) {
-    constexpr double adamw_bytes = 12 + 4;
-    const double read = rest_bytes + 4;
-    const double measuring = static_cast<double>(passes - 1) * read / (read + rest_bytes);
-    return read / adamw_bytes * (1 + measuring);
+/// A rate of 0 is not known, and what is not known does not count.
+double seconds_at(double bytes, double rate) noexcept {
+    return rate > 0 ? bytes / rate : 0;
+}
+
+/// What the processor does with weights and gradients on their way, beside the link. Both go
+/// through memory at its rate: those threads compete with the passes for the processor, and what
+/// one of them takes slows all down by as much as it would take all to do it.
+void add_handling(const PlannedRun& run, const MachineSpeed& speed, StepCosts& costs) {
+    const auto& plan = run.plan.offload;
+    const bool own_memory = run.budgets.device_kind == cuda::MemoryKind::device;
+    const auto fetched = static_cast<double>(plan.to_device_bytes_per_step);
+    const auto gradients = static_cast<double>(plan.to_host_bytes_per_step);
+    // A weight's two halves are read and its fp32 value is written, where a line is read before
+    // that. On a simulated device, after they were copied there; a GPU does both itself.
+    const double joined = speed.passes_by == PassesBy::gpu ? 0 : own_memory ? 5 : 3;
+    // Gradients are copied (read, and written to a line that is read before), then scanned; a GPU's
+    // link writes them.
+    const double taken = speed.passes_by == PassesBy::gpu ? 1 : 4;
+    costs.weights_s =
+        seconds_at(joined * fetched, speed.rates.dram) +
+        seconds_at(static_cast<double>(costs.weight_read_bytes), speed.update.checksum_bytes_per_s);
+    costs.gradients_s = seconds_at(taken * gradients, speed.rates.dram);
+    costs.checksums_s =
+        seconds_at(static_cast<double>(costs.update_read_bytes + costs.update_written_bytes +
+                                       2 * costs.gradient_bytes),
+                   speed.update.checksum_bytes_per_s);
 }
 
 }  // namespace
@@ -98,30 +122,18 @@ cuda::DeviceStatistics RunMachine::device_statistics() const {
 MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine, Console& console) {
     const auto profile = find_profile_of(run, machine, console);
     const auto drive = profile.drive.value_or(DriveRates{});
-    return {.passes_by = machine.compute->kernels() != nullptr ? PassesBy::gpu : PassesBy::cpu,
-            .rates = {.nvme_read = drive.read_bytes_per_s,
-                      .nvme_write = drive.write_bytes_per_s,
-                      .nvme_mixed = drive.mixed_bytes_per_s,
-                      .to_device = profile.to_device_bytes_per_s * run.budgets.ranks,
-                      .to_host = profile.to_host_bytes_per_s * run.budgets.ranks,
-                      .dram = profile.dram_bytes_per_s},
-            .update_parameters_per_s = profile.update_parameters_per_s,
-            .pass = calibrate_pass(*machine.device, *machine.compute, *machine.pool,
-                                   run.layout.config, run.plan.shape),
-            .pass_tokens = tokens_per_step(run.settings) / run.budgets.ranks};
-}
-
-std::uint64_t commit_bytes(const PlannedRun& run) {
-    const auto& plan = run.plan.offload;
-    const auto tiles = run.layout.order.tiles();
-    std::uint64_t bytes = 0;
-    for (const auto plane : plan.planes) {
-        for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-            if (plan.resident[offload::index_of(plane)][chunk] != 0)
-                bytes += plan.chunk_range(chunk, tiles).size() * offload::tile_bytes(plane);
-        }
-    }
-    return run.settings.durable == "off" ? 0 : bytes;
+    return {
+        .passes_by = machine.compute->kernels() != nullptr ? PassesBy::gpu : PassesBy::cpu,
+        .rates = {.nvme_read = drive.read_bytes_per_s,
+                  .nvme_write = drive.write_bytes_per_s,
+                  .nvme_mixed = drive.mixed_bytes_per_s,
+                  .to_device = profile.to_device_bytes_per_s * run.budgets.ranks,
+                  .to_host = profile.to_host_bytes_per_s * run.budgets.ranks,
+                  .dram = profile.dram_bytes_per_s},
+        .update = calibrate_update(run.settings, run.layout.order.parameters(), probed_bytes(run)),
+        .pass = calibrate_pass(*machine.device, *machine.compute, *machine.pool, run.layout.config,
+                               run.plan.shape, run.plan.device_bytes() - run.plan.activation_bytes),
+        .pass_tokens = tokens_per_step(run.settings) / run.budgets.ranks};
 }
 
 StepDemand StepCosts::demand() const noexcept {
@@ -146,9 +158,7 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
     costs.passes_by = speed.passes_by;
     costs.pass = {.forward_s = speed.pass.forward_s * passes,
                   .backward_s = speed.pass.backward_s * passes};
-    if (speed.update_parameters_per_s > 0)
-        costs.update_s = static_cast<double>(parameters) / speed.update_parameters_per_s *
-                         share_of_adamw(rest_bytes, plan.passes);
+    costs.update_s = seconds_at(static_cast<double>(parameters), speed.update.parameters_per_s);
     costs.weight_read_bytes = plan.nvme_weight_read_bytes_per_step;
     costs.gradient_bytes = plan.nvme_gradient_bytes_per_step;
     costs.update_read_bytes =
@@ -158,7 +168,8 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
         costs.to_device_bytes = run.plan.to_device_bytes_per_step();
         costs.to_host_bytes = run.plan.to_host_bytes_per_step();
     }
-    costs.commit_bytes = commit_bytes(run);
+    costs.commit_bytes = plan.commit_bytes;
+    add_handling(run, speed, costs);
     costs.commit_interval = parse_commit_interval(run.settings.commit_every);
     const auto measured =
         static_cast<double>(parameters * (plan.passes - 1)) * (rest_bytes + sizeof(float));

@@ -13,6 +13,7 @@
 #include "engine/model/gpt2_step.h"
 #include "engine/train/bound.h"
 #include "engine/train/planned_run.h"
+#include "engine/train/update_calibration.h"
 #include "offload/device_group.h"
 
 namespace spillway::engine {
@@ -54,13 +55,13 @@ enum class PassesBy { cpu, gpu };
 struct MachineSpeed {
     PassesBy passes_by = PassesBy::cpu;
     MachineRates rates;
-    double update_parameters_per_s = 0;  ///< AdamW over split masters; 0: not measured
-    PassTimes pass;                      ///< of pass_tokens, everything resident
+    UpdateSpeed update;  ///< of the run's optimizer
+    PassTimes pass;      ///< of pass_tokens, everything resident
     std::uint64_t pass_tokens = 0;
 };
 
-/// From the machine's profile, made within the last day or now, and passes of the run's own shapes:
-/// a few seconds. Notes go to the console.
+/// From the machine's profile, made within the last day or now, and passes of the run's own shapes
+/// and updates of its own optimizer: a few seconds. Notes go to the console.
 [[nodiscard]] MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine,
                                          Console& console);
 
@@ -69,7 +70,12 @@ struct StepCosts {
     MachineRates rates;
     PassesBy passes_by = PassesBy::cpu;
     PassTimes pass;
-    double update_s = 0;  ///< arithmetic
+    double update_s = 0;  ///< arithmetic of all its passes, everything in memory
+    /// The processor's work on what moves: fetched weights are verified, copied and joined,
+    /// gradients taken in and scanned, state on a drive verified and given new checksums.
+    double weights_s = 0;
+    double gradients_s = 0;
+    double checksums_s = 0;
     /// Bytes: of the update's own traffic (a second pass over gradients on the drive too), of
     /// weights read for the passes, and of gradients that wait on the drive (written, then read).
     std::uint64_t update_read_bytes = 0;
@@ -85,9 +91,6 @@ struct StepCosts {
 
     [[nodiscard]] StepDemand demand() const noexcept;
 };
-
-/// Written by every commit: planes that rest in host memory; 0 with `--durable off`.
-[[nodiscard]] std::uint64_t commit_bytes(const PlannedRun& run);
 
 /// Passes are taken to scale with the tokens of a step.
 [[nodiscard]] StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run);

@@ -66,6 +66,18 @@ Json bytes_json(const TrainResult& r) {
             {"d2h", r.device_work.to_host_bytes}};
 }
 
+/// What commits cost the run beside its steps. Hidden is what went on while steps did.
+Json commit_json(const CommitCost& cost) {
+    const auto each = static_cast<double>(std::max<std::uint64_t>(cost.commits, 1));
+    return {{"commits", cost.commits},
+            {"bytes_per_commit", static_cast<double>(cost.bytes) / each},
+            {"wall_s", cost.wall_s},
+            {"write_s", cost.write_s},
+            {"flush_s", cost.flush_s},
+            {"exposed_s", cost.exposed_s},
+            {"hidden_s", std::max(0.0, cost.wall_s - cost.exposed_s)}};
+}
+
 /// By drive: what it moved, how fast while it was busy, and how much of the state lies there.
 Json drives_json(const offload::OffloadStatistics& s) {
     auto drives = Json::array();
@@ -160,6 +172,7 @@ std::string train_report_json(const TrainResult& r) {
                 {"resumed_from_step", or_null(r.resumed_from_step)},
                 {"interrupted", r.interrupted},
                 {"commits", r.offload.commits},
+                {"commit", commit_json(r.commit)},
                 {"weights_xxh3", fmt::format("{:016x}", r.weights_xxh3)},
                 {"average_xxh3",
                  r.average_xxh3 ? Json(fmt::format("{:016x}", *r.average_xxh3)) : Json(nullptr)},
@@ -217,6 +230,12 @@ std::vector<std::string> train_report_lines(const TrainResult& r) {
         fmt::format("{} steps, {} tokens, {} updates, {} skipped; {:.1f} s, {:.0f} tokens/s",
                     r.progress.iteration, r.progress.tokens, r.updates, r.progress.skipped_steps,
                     r.wall_s, r.tokens_per_s)};
+    if (r.commit.commits > 0)
+        lines.push_back(fmt::format(
+            "{} commit{}: {} written and {:.2f} s each, {:.2f} s of the run waited for them",
+            r.commit.commits, r.commit.commits == 1 ? "" : "s",
+            human_bytes(r.commit.bytes / r.commit.commits),
+            r.commit.wall_s / static_cast<double>(r.commit.commits), r.commit.exposed_s));
     const auto drives = drive_lines(r.offload);
     lines.insert(lines.end(), drives.begin(), drives.end());
     if (r.progress.last_loss)

@@ -17,6 +17,16 @@ Json or_null(const std::optional<double>& value) {
 
 }  // namespace
 
+CommitCost commit_cost(const offload::OffloadStatistics& from,
+                       const offload::OffloadStatistics& to) {
+    return {.commits = to.commits - from.commits,
+            .bytes = to.commit_bytes - from.commit_bytes,
+            .wall_s = to.commit_wall_s - from.commit_wall_s,
+            .write_s = to.commit_write_s - from.commit_write_s,
+            .flush_s = to.commit_flush_s - from.commit_flush_s,
+            .exposed_s = to.stall_commit_s - from.stall_commit_s};
+}
+
 std::string to_client_state(const RunProgress& progress) {
     return Json{{"iteration", progress.iteration},
                 {"tokens", progress.tokens},

@@ -33,6 +33,20 @@ struct RunProgress {
 /// Throws std::runtime_error saying what is wrong.
 [[nodiscard]] RunProgress parse_client_state(const std::string& text);
 
+/// What commits took beside the steps' own traffic; the one that a new run begins with does not
+/// count.
+struct CommitCost {
+    std::uint64_t commits = 0;
+    std::uint64_t bytes = 0;
+    double wall_s = 0;     ///< from the update's end to the record's flush
+    double write_s = 0;    ///< of it: planes in host memory being written
+    double flush_s = 0;    ///< of it: data, table and record being flushed
+    double exposed_s = 0;  ///< of it: nothing else went on
+};
+/// Between two moments of a run.
+[[nodiscard]] CommitCost commit_cost(const offload::OffloadStatistics& from,
+                                     const offload::OffloadStatistics& to);
+
 /// Most bytes taken, against what was allowed.
 struct PeakMemory {
     std::size_t device_bytes = 0;
@@ -65,6 +79,7 @@ struct TrainResult {
 
     PassTimes phases;                    ///< summed over steps
     offload::OffloadStatistics offload;  ///< of this process
+    CommitCost commit;                   ///< of the steps and the commit at their end
     cuda::DeviceStatistics device_work;  ///< of the steps
     PeakMemory peak;
     std::optional<StepBound> bound;  ///< none: not probed

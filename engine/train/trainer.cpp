@@ -88,6 +88,7 @@ class Trainer::Impl {
 
     TrainResult run(const StopRequest& stop) {
         started_ = step_end_ = committed_at_ = Clock::now();
+        offload_before_ = engine_.statistics();
         if (trace_)
             trace_->start();
         bool interrupted = false;
@@ -326,6 +327,7 @@ class Trainer::Impl {
                            .moved = setup_.moved,
                            .phases = phases_,
                            .offload = engine_.statistics(),
+                           .commit = commit_cost(offload_before_, engine_.statistics()),
                            .device_work = setup_.machine.device_statistics(),
                            .peak = {},
                            .bound = setup_.bound,
@@ -375,6 +377,7 @@ class Trainer::Impl {
     double session_s_ = 0;
     PassTimes phases_;
     cuda::DeviceStatistics device_before_;
+    offload::OffloadStatistics offload_before_;  ///< at the first step
 };
 
 Trainer::Trainer(RunSetup& setup, Console& console)

@@ -23,7 +23,7 @@ void Committer::load(const CommitTable& table) {
 
 void Committer::before_update() {
     if (context_.durability == Durability::off && !dirty_) {
-        context_.log.mark_dirty();
+        commit_bytes_ += context_.log.mark_dirty();
         dirty_ = true;
     }
 }
@@ -80,8 +80,18 @@ void Committer::commit(const CommitNote& note, std::uint64_t update) {
     resident_changed_ = false;
     if (context_.client_weights != nullptr)
         commit_bytes_ += context_.client_weights->write(context_.store);
+    const auto written = now_s();
     context_.store.flush();
+    publish(note, update);
+    ++commits_;
+    const auto ended = now_s();
+    write_ns_ += static_cast<std::uint64_t>((written - began) * 1e9);
+    flush_ns_ += static_cast<std::uint64_t>((ended - written) * 1e9);
+    wall_ns_ += static_cast<std::uint64_t>((ended - began) * 1e9);
+}
 
+/// Has the log name what is on the drives now.
+void Committer::publish(const CommitNote& note, std::uint64_t update) {
     CommitTable table;
     table.sequence = last_sequence_ + 1;
     table.iteration = note.iteration;
@@ -89,15 +99,11 @@ void Committer::commit(const CommitNote& note, std::uint64_t update) {
     table.tensor_steps = context_.tensor_steps;
     table.client_state = note.client_state;
     context_.store.describe(table);
-    context_.log.commit(table);
+    commit_bytes_ += context_.log.commit(table);
     context_.store.mark_committed();
     context_.folder.note_commit(table.sequence);
     last_sequence_ = table.sequence;
     dirty_ = false;
-
-    commit_bytes_ += table_capacity_bytes(shape_of(table)) + 4096;
-    ++commits_;
-    wall_ns_ += static_cast<std::uint64_t>((now_s() - began) * 1e9);
 }
 
 }  // namespace spillway::offload::detail

@@ -62,12 +62,17 @@ class Committer {
     }
     [[nodiscard]] std::uint64_t commit_bytes() const noexcept { return commit_bytes_.load(); }
     [[nodiscard]] std::uint64_t commits() const noexcept { return commits_.load(); }
-    [[nodiscard]] double wall_s() const noexcept {
-        return static_cast<double>(wall_ns_.load()) * 1e-9;
-    }
+    /// What commits took, and of it: planes in memory being written, flushes of data and table.
+    [[nodiscard]] double wall_s() const noexcept { return seconds(wall_ns_); }
+    [[nodiscard]] double write_s() const noexcept { return seconds(write_ns_); }
+    [[nodiscard]] double flush_s() const noexcept { return seconds(flush_ns_); }
 
   private:
+    [[nodiscard]] static double seconds(const std::atomic<std::uint64_t>& ns) noexcept {
+        return static_cast<double>(ns.load()) * 1e-9;
+    }
     void write_resident_planes();
+    void publish(const CommitNote& note, std::uint64_t update);
     PendingIo write_plane(Plane plane, std::uint64_t chunk, std::vector<std::uint64_t>& checksums);
 
     Context context_;
@@ -77,6 +82,8 @@ class Committer {
     std::atomic<std::uint64_t> commit_bytes_{0};
     std::atomic<std::uint64_t> commits_{0};
     std::atomic<std::uint64_t> wall_ns_{0};
+    std::atomic<std::uint64_t> write_ns_{0};
+    std::atomic<std::uint64_t> flush_ns_{0};
 };
 
 }  // namespace spillway::offload::detail

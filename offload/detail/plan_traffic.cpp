@@ -39,8 +39,8 @@ void count_traffic(const ElementOrder& order, std::span<const Unit> units,
         std::uint64_t moved = 0;
         const auto tiles = plan.chunk_range(chunk, order.tiles()).size();
         for (const auto plane : plan.planes) {
-            if (plan.resident[index_of(plane)][chunk] == 0)
-                moved += tiles * tile_bytes(plane);
+            (plan.resident[index_of(plane)][chunk] == 0 ? moved : plan.commit_bytes) +=
+                tiles * tile_bytes(plane);
         }
         if (plan.gradient_resident[chunk] == 0 && request.timing == UpdateTiming::after_norm) {
             moved += tiles * gradient_tile_bytes;

@@ -22,6 +22,7 @@ RUNS = {
     "lars, nothing clipped": ["--nvme", "{drive}", "--host-mem", "26MiB", "--chunk-size", "128KiB", "--optimizer", "lars",
                               "--clip", "off", "--nonfinite", "stop"],
     "int8 state": ["--nvme", "{drive}", "--host-mem", "28MiB", "--chunk-size", "64KiB", "--state", "int8"],
+    "one copy": ["--nvme", "{drive}", "--host-mem", "38MiB", "--chunk-size", "64KiB", "--durable", "off"],
     "bf16 state of lion": ["--nvme", "{drive}", "--host-mem", "28MiB", "--chunk-size", "64KiB", "--state", "bf16",
                            "--optimizer", "lion"],
 }
@@ -36,16 +37,23 @@ def plan(*arguments, code=0):
 def check_run(name, arguments, folder):
     arguments = [argument.format(drive=folder / "drive") for argument in arguments]
     (fresh(folder) / "drive").mkdir(parents=True)
-    told = plan(*MODEL, *arguments, "--profile", folder / "profile.json")
+    told = plan(*MODEL, *arguments, "--profile", folder.parent / "profile.json")
     # Beginning and end of a run move bytes of their own: they are the same in a shorter run.
     done, shorter = [train(fresh(folder / str(steps)), *MODEL, *arguments, "--steps", steps, "--probe", "off",
-                           "--eval-sequences", "0") for steps in (MANY, FEW)]
+                           "--eval-sequences", "0", "--commit-every", "2") for steps in (MANY, FEW)]
     per_step = told["bytes_per_step"]
     moved = {key: (done["bytes"][key] - shorter["bytes"][key]) / (MANY - FEW) for key in done["bytes"]}
     print(f"{name:20} read {moved['nvme_read']:.0f}, written {moved['nvme_written']:.0f} a step; "
           f"{told['prediction']['step_s']:.3f} s predicted, {done['wall_s'] / MANY:.3f} s taken", flush=True)
     for direction in ("nvme_read", "nvme_written"):
         assert moved[direction] == per_step[direction], (direction, moved, per_step)
+    commit = told["prediction"]["commit"]
+    cost = done["commit"]
+    assert cost["commits"] == done["commits"] - 1, (cost, done["commits"])
+    # Beside the planes a page or two: the client's state, and a record that says that a commit's bytes are no more.
+    assert abs(cost["bytes_per_commit"] - commit["bytes"]) <= 8192, (cost, commit)
+    assert cost["write_s"] + cost["flush_s"] <= cost["wall_s"] * (1 + 1e-6) and cost["exposed_s"] > 0, cost
+    assert abs(commit["hidden_s"] + commit["exposed_s"] - commit["seconds"]) < 1e-9, commit
     # Beside weights and gradients, a step's tokens and its loss cross the link.
     for direction in ("h2d", "d2h"):
         assert 0 <= moved[direction] - per_step[direction] < 4096, (direction, moved, per_step)
@@ -73,7 +81,7 @@ def main():
         assert "8388608 are available" in refusal and "raise the budget" in refusal, refusal
         before = sorted(path for path in folder.rglob("*"))
         told = plan(*MODEL, "--nvme", drive, "--host-mem", "38MiB", "--out", folder / "never", "--budget", "1h",
-                    "--tbw", "600TB", "--profile", folder / "profile.json")
+                    "--tbw", "600TB", "--profile", folder.parent / "profile.json")
         assert sorted(path for path in folder.rglob("*")) == before, "plan left something behind"
         assert told["endurance"]["endurance_days"] > 0 and told["compute_optimum"]["tokens"] > 0, told
         assert plan(*MODEL, "--probe", "off")["prediction"] is None

@@ -59,9 +59,9 @@ TEST_CASE("bound: memory traffic is state, gradients and all that passes through
 }
 
 TEST_CASE("bound: a pass is extrapolated over layers and sequences") {
-    CHECK(extrapolate_pass(1.0, 1.5, 1, 2, 2) == Approx(1.0));
-    CHECK(extrapolate_pass(1.0, 1.5, 12, 2, 2) == Approx(6.5));
-    CHECK(extrapolate_pass(1.0, 1.5, 12, 2, 8) == Approx(26.0));
-    CHECK(extrapolate_pass(1.0, 0.9, 12, 1, 1) == Approx(1.0));
-    CHECK_THROWS_AS(extrapolate_pass(1, 1, 0, 1, 1), std::invalid_argument);
+    CHECK(extrapolate_pass(1.0, 1.0, 1, 1, 2, 2) == Approx(1.0));
+    CHECK(extrapolate_pass(1.0, 1.5, 2, 12, 2, 2) == Approx(6.5));
+    CHECK(extrapolate_pass(1.0, 2.5, 4, 12, 2, 8) == Approx(26.0));
+    CHECK(extrapolate_pass(1.0, 0.9, 2, 12, 1, 1) == Approx(1.0));
+    CHECK_THROWS_AS(extrapolate_pass(1, 1, 1, 0, 1, 1), std::invalid_argument);
 }

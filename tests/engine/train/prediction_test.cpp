@@ -66,9 +66,15 @@ TEST_CASE("prediction: weights are read for both passes, waiting gradients writt
     CHECK(costs.demand().nvme_written_bytes == 2000);
 }
 
-TEST_CASE("prediction: commits take their share of every step") {
+TEST_CASE(
+    "prediction: what of commits the backward pass does not hide takes its share of every step") {
     auto costs = costs_of_a_step();
-    costs.commit_bytes = 500;  // 5 s
+    costs.commit_bytes = 1100;  // 11 s, 6 of them beside the backward pass
+    const auto commit = predict_step(costs, UpdateTiming::after_norm).commit;
+    CHECK(commit.seconds == Approx(11));
+    CHECK(commit.hidden_s == Approx(6));
+    CHECK(commit.exposed_s == Approx(5));
+    CHECK(predict_step(costs, UpdateTiming::as_completed).commit.exposed_s == Approx(11));
     SECTION("by steps") {
         costs.commit_interval.steps = 10;
         CHECK(predict_step(costs, UpdateTiming::after_norm).seconds == Approx(10.5));
@@ -82,6 +88,18 @@ TEST_CASE("prediction: commits take their share of every step") {
         costs.commit_interval.steps = 1;
         CHECK(predict_step(costs, UpdateTiming::after_norm).seconds == Approx(10));
     }
+}
+
+TEST_CASE("prediction: work on what moves is the processor's too, where it belongs") {
+    auto costs = costs_of_a_step();
+    costs.weights_s = 2;
+    costs.gradients_s = 0.5;
+    costs.checksums_s = 0.25;
+    const auto prediction = predict_step(costs, UpdateTiming::after_norm);
+    CHECK(prediction.forward_s == Approx(3 + 1 + 1 + 0.25));
+    CHECK(prediction.backward_s == Approx(6 + 1 + 0.5));
+    CHECK(prediction.bound.seconds == Approx(10));  // it could be done without
+    CHECK(predict_step(costs, UpdateTiming::as_completed).seconds == Approx(12.75));
 }
 
 TEST_CASE("prediction: memory that everything passes through is a limit of its own") {

@@ -21,12 +21,11 @@ using Catch::Matchers::Contains;
 
 MachineProfile example(const std::string& device, std::int64_t measured_unix_s) {
     MachineProfile profile;
-    profile.key = {"a processor", "avx2",      2,
-                   device,        "ef53:1234", "io_uring, 4096 bytes at depth 8"};
+    profile.key = {"a processor", "avx2", 2, device, "ef53:1234", "io_uring, 4096 bytes at depth 8",
+                   1 << 20};
     profile.measured_unix_s = measured_unix_s;
     profile.drive = DriveRates{3e9, 1.5e9, 2e9};
     profile.dram_bytes_per_s = 1.25e10;
-    profile.update_parameters_per_s = 5e8;
     profile.to_device_bytes_per_s = 8e9;
     profile.notes = {"a note"};
     return profile;

@@ -101,6 +101,25 @@ TEST_CASE(
           "step 1/10  loss 3.2500  200 tok/s  50% of nvme  rd 2.00 GB/s  1m15s left\n");
 }
 
+TEST_CASE("run_parts: a line tells what the commits since the last one cost") {
+    std::ostringstream human;
+    std::ostringstream results;
+    Console console(human, results, HumanStream::terminal);
+    ProgressMeter meter(console, std::nullopt);
+    StepReport step{.iteration = 1, .loss = 3.25, .step_s = 1, .tokens = 200};
+    step.offload.commits = 1;  // the one that a new run begins with
+    meter.report(step);
+    CHECK(human.str().find("commit") == std::string::npos);
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    step.iteration = 2;
+    step.offload.commits = 2;
+    step.offload.commit_bytes = 500'000'000;
+    step.offload.commit_wall_s = 0.75;
+    step.offload.stall_commit_s = 0.25;
+    meter.report(step);
+    CHECK_THAT(human.str(), Contains("commit 0.50 GB 0.75 s (0.25 s waited)"));
+}
+
 TEST_CASE("run_parts: times are short for people") {
     CHECK(human_time(0.2) == "0s");
     CHECK(human_time(59.6) == "1m00s");

@@ -49,6 +49,13 @@ TEST_CASE("train_report: the JSON has every field that is promised") {
                                 "/stall_s/link",
                                 "/stall_s/cpu",
                                 "/stall_s/commit",
+                                "/commit/commits",
+                                "/commit/bytes_per_commit",
+                                "/commit/wall_s",
+                                "/commit/write_s",
+                                "/commit/flush_s",
+                                "/commit/exposed_s",
+                                "/commit/hidden_s",
                                 "/bytes/nvme_read",
                                 "/bytes/nvme_written",
                                 "/bytes/commit",
@@ -93,6 +100,35 @@ TEST_CASE("train_report: people read what was used, what it would have taken, an
         text, Contains("19.53 KiB") && Contains("10 steps, 640 tokens, 9 updates, 1 skipped") &&
                   Contains("loss 5.5000 at first, 2.2500 at last, 2.5000 on held-out text") &&
                   Contains("50 % of what the nvme allows") && Contains("weights 0000000000000abc"));
+}
+
+TEST_CASE("train_report: what commits cost is what they took between two moments") {
+    spillway::offload::OffloadStatistics before;
+    before.commits = 1;
+    before.commit_bytes = 5000;
+    before.commit_wall_s = before.commit_write_s = 1;
+    auto after = before;
+    after.commits = 5;
+    after.commit_bytes = 5000 + 4 * 2048;
+    after.commit_wall_s = 9;
+    after.commit_write_s = 6;
+    after.commit_flush_s = 3;
+    after.stall_commit_s = 2;
+    auto r = result();
+    r.commit = commit_cost(before, after);
+    const auto json = Json::parse(train_report_json(r)).at("commit");
+    CHECK(json.at("commits") == 4);
+    CHECK(json.at("bytes_per_commit") == 2048);
+    CHECK(json.at("wall_s") == 8);
+    CHECK(json.at("write_s") == 5);
+    CHECK(json.at("flush_s") == 3);
+    CHECK(json.at("exposed_s") == 2);
+    CHECK(json.at("hidden_s") == 6);
+    std::string text;
+    for (const auto& line : train_report_lines(r))
+        text += line + "\n";
+    CHECK_THAT(text, Contains("4 commits: 2.00 KiB written and 2.00 s each, 2.00 s of the run "
+                              "waited for them"));
 }
 
 TEST_CASE("train_report: bytes are short for people") {
