@@ -323,3 +323,12 @@ TEST_CASE("layerwise: an update of whole tensors is planned after the norm alone
     request.passes = 3;
     CHECK_THROWS_WITH(make_plan(order, model.units, request), Catch::Contains("3 passes"));
 }
+
+TEST_CASE("layerwise: a step that is too long ends the run and says where to go on") {
+    const TemporaryFolder folder;
+    const LarsHyperParameters far{.learning_rate = 1e38, .trust_coefficient = 1e6};
+    auto run = synthetic(folder, {far, far}, 1);
+    run.model = synthetic_model(1);
+    CHECK_THROWS_WITH(run_synthetic(run), Catch::Contains("times the trust ratio") &&
+                                              Catch::Contains("resume from the last commit"));
+}
