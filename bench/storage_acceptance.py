@@ -91,7 +91,7 @@ class Fio:
     def candidates(self) -> list[Settings]:
         """`thp`: its own malloc'ed buffers, which the C library asks huge pages for; `mmaphuge` needs reserved ones."""
         memories = ["malloc", "thp"]
-        if int(pathlib.Path("/proc/sys/vm/nr_hugepages").read_text()) >= 70:
+        if int(pathlib.Path("/proc/sys/vm/nr_hugepages").read_text()) >= 140:  # 8 MiB x 32, and a little
             memories.append("mmaphuge")
         return [{"block": block, "depth": depth, "memory": memory}
                 for block, depth in BLOCKS_AND_DEPTHS for memory in memories]

@@ -204,10 +204,16 @@ class NcclCommunicator final : public Communicator {
             if (!ending_->known()) {
                 Operation operation{
                     fmt::format("{} (call {})", function, calls_), stream.record(), {}, {}};
+                bool was_made = false;
                 kernels.call_library(function, uses.all(), [&](driver::StreamHandle on) {
+                    was_made = true;
                     if (const auto why = outcome(operation.what, call(on)); !why.empty())
                         abort(why);
                 });
+                if (!was_made)  // The others' next call must not meet this rank's.
+                    in_context("abort", [&] {
+                        abort(own_side(operation.what + ": its stream had failed before"));
+                    });
                 operation.end = stream.record();
                 operations_.push_back(std::move(operation));
                 changed_.notify_all();
@@ -222,13 +228,13 @@ class NcclCommunicator final : public Communicator {
         auto result = nccl::success;
         if (const auto asked = (*library_)->state(handle_, &result); asked != nccl::success)
             result = asked;
-        auto& operation = operations_.front();
         if (result != nccl::success && result != nccl::in_progress)
-            return own_side(library_->describe(operation.what, result, handle_));
-        if (operation.end.done()) {
+            return own_side(library_->describe(operations_.front().what, result, handle_));
+        while (!operations_.empty() && operations_.front().end.done())
             operations_.pop_front();
+        if (operations_.empty())
             return {};
-        }
+        auto& operation = operations_.front();
         if (!operation.began && operation.begin.done())
             operation.began = Clock::now();
         const bool is_late = operation.began && Clock::now() - *operation.began > patience_;

@@ -121,9 +121,12 @@ void do_part(const Meeting& meeting, const Places& places, int rank) {
         if (rank != part.root)
             std::memcpy(own_to.data, places.at(part.root).first.data, part.to_bytes);
     } else if (function == "ncclAllGather") {
-        for (const auto& [other, place] : places)
-            std::memmove(own_to.data + static_cast<std::size_t>(other) * part.from_bytes,
-                         place.first.data, part.from_bytes);
+        for (const auto& [other, place] : places) {
+            auto* const to = own_to.data + static_cast<std::size_t>(other) * part.from_bytes;
+            // Its own share in its place: the others are reading that.
+            if (to != place.first.data)
+                std::memcpy(to, place.first.data, part.from_bytes);
+        }
     } else if (function == "ncclReduceScatter") {
         const auto elements = part.to_bytes / sizeof(float);
         for (std::size_t i = 0; i < elements; ++i) {
