@@ -50,8 +50,13 @@ void count_traffic(const ElementOrder& order, std::span<const Unit> units,
     const auto bytes_of = [&](std::size_t unit) {
         return unit_range(order, units[unit]).size() * sizeof(float);
     };
-    for (const auto& use : detail::gather_schedule(request.training_uses, plan.gathered, plan.kept))
-        plan.to_device_bytes_per_step += use.fetches ? bytes_of(use.unit) : 0;
+    for (const auto& use :
+         detail::gather_schedule(request.training_uses, plan.gathered, plan.kept)) {
+        if (!use.fetches)
+            continue;
+        plan.fetched.push_back(use.unit);
+        plan.to_device_bytes_per_step += bytes_of(use.unit);
+    }
     for (const auto unit : request.gradient_uses)
         plan.to_host_bytes_per_step += bytes_of(unit);
 }

@@ -28,6 +28,9 @@ struct GroupPlan {
     std::size_t gradient_bytes = 0;
     std::size_t landing_bytes = 0;  ///< for the rank's share of a gradient on its way to the host
 
+    /// Units that a training pass asks of the engine, in order: those whose shares are not kept.
+    std::vector<std::size_t> fetched;
+
     std::vector<MemoryItem> device_items;
     std::size_t device_bytes = 0;                ///< sum of device_items: of each device
     std::uint64_t to_device_bytes_per_step = 0;  ///< of all devices together

@@ -27,7 +27,9 @@ class FewPlacesStream final : public ParameterStream {
         std::uint64_t largest = 0;
         for (const auto& unit : gpt2_units(config))
             largest = std::max(largest, offload::unit_range(order, unit).size());
-        const auto bytes = static_cast<std::size_t>(largest) * sizeof(float);
+        constexpr std::size_t page_bytes = 4096;  // of which devices give whole ones
+        const auto bytes = (static_cast<std::size_t>(largest) * sizeof(float) + page_bytes - 1) /
+                           page_bytes * page_bytes;
         const auto places = std::min(room_bytes, most_bytes) / bytes;
         for (std::size_t place = 0; place + most_gradients < places || place == 0; ++place)
             weights_.push_back(device.allocate(bytes));

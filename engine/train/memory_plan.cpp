@@ -113,7 +113,7 @@ class Planning {
         const bool shared = budgets_.ranks > 1;
         const auto host_left = budgets_.host_bytes - plan.client_host_bytes;
         const auto device_left = budgets_.device_bytes - plan.activation_bytes;
-        const offload::PlanRequest request{
+        offload::PlanRequest request{
             .device_kind = shared ? cuda::MemoryKind::host : budgets_.device_kind,
             .host_bytes = host_left,
             .device_bytes = shared ? host_left : device_left,
@@ -128,16 +128,20 @@ class Planning {
             .training_uses = gpt2_training_uses(layout_.config),
             .gradient_uses = gradient_uses(layout_)};
         try {
-            if (shared)
+            if (shared) {
                 plan.group = offload::plan_group(layout_.order, layout_.units,
                                                  {.ranks = budgets_.ranks,
                                                   .device_bytes = device_left,
                                                   .training_uses = request.training_uses,
                                                   .gradient_uses = request.gradient_uses});
+                request.training_uses = plan.group->fetched;
+            }
             plan.offload = offload::make_plan(layout_.order, layout_.units, request);
         } catch (const offload::PlanRefused& refused) {
             // The user's budget holds both: name its whole, not the part that was left.
-            const bool device = std::string_view(refused.what()).starts_with("device memory");
+            // A group's units pass through host memory: once it is planned, that is what lacks.
+            const bool device =
+                std::string_view(refused.what()).starts_with("device memory") && !plan.group;
             const auto own = device ? plan.activation_bytes : plan.client_host_bytes;
             throw offload::PlanRefused(device ? "device memory" : "host memory",
                                        refused.needed_bytes + own, refused.available_bytes + own,

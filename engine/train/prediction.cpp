@@ -10,8 +10,8 @@ namespace {
 
 /// What one of the two passes has to do, beside the other resources.
 struct Phase {
-    double pass_s = 0;    ///< forward or backward
-    double update_s = 0;  ///< of the processor
+    double pass_s = 0;  ///< forward or backward
+    double host_s = 0;  ///< the processor's part: updates, joining weights, taking gradients in
     double nvme_read_bytes = 0;
     double nvme_written_bytes = 0;
     double to_device_bytes = 0;
@@ -21,15 +21,15 @@ struct Phase {
 double seconds_of(const Phase& phase, const StepCosts& costs) {
     // One processor does both, or a GPU and a processor one each.
     const double compute_s = costs.passes_by == PassesBy::cpu
-                                 ? phase.pass_s + phase.update_s
-                                 : std::max(phase.pass_s, phase.update_s);
+                                 ? phase.pass_s + phase.host_s
+                                 : std::max(phase.pass_s, phase.host_s);
     return std::max({compute_s,
                      nvme_time_s(costs.rates, phase.nvme_read_bytes, phase.nvme_written_bytes),
                      link_time_s(costs.rates, phase.to_device_bytes, phase.to_host_bytes)});
 }
 
 void add_update(Phase& phase, const StepCosts& costs) {
-    phase.update_s += costs.update_s + costs.checksums_s;
+    phase.host_s += costs.update_s + costs.checksums_s;
     phase.nvme_read_bytes += static_cast<double>(costs.update_read_bytes + costs.gradient_bytes);
     phase.nvme_written_bytes += static_cast<double>(costs.update_written_bytes);
 }
@@ -57,10 +57,12 @@ double commit_share_s(const StepCosts& costs, const CommitPrediction& commit, do
 StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing) {
     const double half_weights = static_cast<double>(costs.weight_read_bytes) / 2;
     const double half_link = static_cast<double>(costs.to_device_bytes) / 2;
-    Phase forward{.pass_s = costs.pass.forward_s + costs.weights_s / 2,
+    Phase forward{.pass_s = costs.pass.forward_s,
+                  .host_s = costs.weights_s / 2,
                   .nvme_read_bytes = half_weights,
                   .to_device_bytes = half_link};
-    Phase backward{.pass_s = costs.pass.backward_s + costs.weights_s / 2 + costs.gradients_s,
+    Phase backward{.pass_s = costs.pass.backward_s,
+                   .host_s = costs.weights_s / 2 + costs.gradients_s,
                    .nvme_read_bytes = half_weights,
                    .nvme_written_bytes = static_cast<double>(costs.gradient_bytes),
                    .to_device_bytes = half_link,

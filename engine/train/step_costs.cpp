@@ -159,6 +159,9 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
     costs.pass = {.forward_s = speed.pass.forward_s * passes,
                   .backward_s = speed.pass.backward_s * passes};
     costs.update_s = seconds_at(static_cast<double>(parameters), speed.update.parameters_per_s);
+    if (plan.planes.contains(offload::Plane::average))  // What was timed has none.
+        costs.update_s +=
+            seconds_at(2.0 * sizeof(float) * static_cast<double>(parameters), speed.rates.dram);
     costs.weight_read_bytes = plan.nvme_weight_read_bytes_per_step;
     costs.gradient_bytes = plan.nvme_gradient_bytes_per_step;
     costs.update_read_bytes =

@@ -157,7 +157,7 @@ std::string train_report_json(const TrainResult& r) {
                   {"backward", r.phases.backward_s},
                   {"optimizer", r.offload.update_wall_s},
                   {"commit", r.offload.commit_wall_s}}},
-                {"stall_s", stall_json(r.offload)},
+                {"stall_s", r.budgets.ranks > 1 ? Json(nullptr) : stall_json(r.offload)},
                 {"bytes", bytes_json(r)},
                 {"drives", drives_json(r.offload)},
                 {"moved", moved_json(r.moved)},

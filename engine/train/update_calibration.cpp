@@ -101,8 +101,10 @@ double update_rate(const TrainSettings& settings, std::uint64_t elements) {
     options.state = cpu_optim::parse_state_format(settings.state);
     options.threads = settings.threads;
     options.isa = cpu_optim::parse_isa(settings.isa);
-    offload::TensorOptimizer optimizer(model.parameters(), hyper_groups(settings, settings.lr),
-                                       options);
+    // Thousands of steps on one gradient: larger ones might not end in numbers.
+    constexpr double most_lr = 1e-6;
+    offload::TensorOptimizer optimizer(
+        model.parameters(), hyper_groups(settings, std::min(settings.lr, most_lr)), options);
     const auto step = [&] {
         for (offload::TensorId tensor = 0; tensor < optimizer.parameters().size(); ++tensor)
             optimizer.give_gradient(tensor, model.gradient(tensor));
@@ -132,8 +134,12 @@ double checksum_rate(const TrainSettings& settings) {
 
 UpdateSpeed calibrate_update(const TrainSettings& settings, std::uint64_t parameters,
                              std::size_t memory_bytes) {
+    // Work buffers, tables, and arenas that are rounded up.
+    constexpr std::size_t beside_bytes = std::size_t{16} << 20;
+    const auto room_bytes =
+        memory_bytes > 2 * beside_bytes ? memory_bytes - beside_bytes : memory_bytes / 2;
     const auto most = static_cast<std::uint64_t>(
-        static_cast<double>(memory_bytes) / (rest_bytes_per_parameter(settings) + gradient_bytes));
+        static_cast<double>(room_bytes) / (rest_bytes_per_parameter(settings) + gradient_bytes));
     const auto elements = std::max(least_elements, std::min(parameters, most));
     return {.parameters_per_s = update_rate(settings, elements),
             .checksum_bytes_per_s = checksum_rate(settings)};
