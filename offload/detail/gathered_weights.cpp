@@ -76,12 +76,12 @@ void GatheredWeights::look_at_gathers() {
 
 void GatheredWeights::bring(const Use& use) {
     const auto* const host = use.fetches ? context_.engine.acquire_weights(use.unit) : nullptr;
-    std::vector<cuda::Event> came;
-    auto& gathered = gathers_.emplace_back();
+    std::vector<cuda::Event> came, gathered;  // known when whole: fill() looks at what is known
     for (unsigned rank = 0; rank < ranks_.size(); ++rank) {
         came.push_back(fill(rank, use, host));
         gathered.push_back(ranks_[rank].kept[use.unit].gathered);
     }
+    gathers_.push_back(std::move(gathered));
     if (host == nullptr)
         return;
     context_.wait_for_all("a share of weights", came, [this] { look_at_gathers(); });
