@@ -204,13 +204,14 @@ def peer_probe(peers: pathlib.Path, folder: pathlib.Path, mebibytes: int) -> dic
 
 def best_settings(contender: Any, directions: list[str], loops: int) -> dict[str, Settings]:
     """By the fastest of `loops` passes with each candidate, by direction; of those within 3 % of the fastest,
-    which noise tells apart, the one with the most bytes in flight, since it wakes up least."""
+    which noise tells apart, the one that has asked for the most bytes, since it wakes up least."""
     best = {}
     for direction in directions:
         tried = []
         for settings in contender.candidates():
             rate = max(contender.run(direction, settings)["bytes_per_s"] for _ in range(loops))
-            tried.append((settings["block"] * settings["depth"], rate, settings))
+            asked = settings["block"] * (settings["depth"] + settings.get("ahead", 0))
+            tried.append((asked, rate, settings))
         enough = 0.97 * max(rate for _, rate, _ in tried)
         best[direction] = max((each for each in tried if each[1] >= enough), key=lambda each: each[:2])[2]
         print(f"{contender.name}: best for {direction} is {best[direction]}", file=sys.stderr)
