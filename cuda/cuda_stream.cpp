@@ -213,28 +213,8 @@ void CudaStream::check_uses(const char* kernel, std::span<const MemoryUse> uses)
                 static_cast<const void*>(use.data)));
 }
 
-void CudaStream::launch_kernel(const char* kernel, const LaunchShape& shape, void* parameters,
-                               std::span<const MemoryUse> uses) {
-    check_uses(kernel, uses);
-    refuse_from_inside();
-    const auto function = core_->kernel(kernel);
-    const std::scoped_lock lock(mutex_);
-    if (log_->failed())
-        return;
-    const auto scope = core_->current();
-    count_finished();
-    if (!kernel_run_)
-        kernel_run_ = timestamp();
-    void* pointers[] = {parameters};
-    core_->check(core_->driver()->launch_kernel(function, shape.blocks, 1, 1, shape.threads, 1, 1,
-                                                shape.shared_bytes, stream_, pointers, nullptr),
-                 "cuLaunchKernel", purpose(fmt::format("kernel '{}'", kernel)));
-}
-
-void CudaStream::call_library(const char* name, std::span<const MemoryUse> uses,
-                              const std::function<void(driver::StreamHandle)>& call) {
-    check_uses(name, uses);
-    refuse_from_inside();
+template <typename Call>
+void CudaStream::add_to_kernel_run(const Call& call) {
     const std::scoped_lock lock(mutex_);
     if (log_->failed())
         return;
@@ -243,6 +223,26 @@ void CudaStream::call_library(const char* name, std::span<const MemoryUse> uses,
     if (!kernel_run_)
         kernel_run_ = timestamp();
     call(stream_);
+}
+
+void CudaStream::launch_kernel(const char* kernel, const LaunchShape& shape, void* parameters,
+                               std::span<const MemoryUse> uses) {
+    check_uses(kernel, uses);
+    refuse_from_inside();
+    const auto function = core_->kernel(kernel);
+    add_to_kernel_run([&](driver::StreamHandle on) {
+        void* pointers[] = {parameters};
+        core_->check(core_->driver()->launch_kernel(function, shape.blocks, 1, 1, shape.threads, 1,
+                                                    1, shape.shared_bytes, on, pointers, nullptr),
+                     "cuLaunchKernel", purpose(fmt::format("kernel '{}'", kernel)));
+    });
+}
+
+void CudaStream::call_library(const char* name, std::span<const MemoryUse> uses,
+                              const std::function<void(driver::StreamHandle)>& call) {
+    check_uses(name, uses);
+    refuse_from_inside();
+    add_to_kernel_run(call);
 }
 
 void CudaStream::launch(const char*, std::function<void()> kernel) {

@@ -53,6 +53,10 @@ class CudaStream final : public Stream, private KernelStream {
     void call_library(const char* name, std::span<const MemoryUse> uses,
                       const std::function<void(driver::StreamHandle)>& call) override;
     void check_uses(const char* kernel, std::span<const MemoryUse> uses) const;
+    /// Makes `call` with the driver's stream, as a part of a run of kernels, unless work before it
+    /// is known to have failed.
+    template <typename Call>
+    void add_to_kernel_run(const Call& call);
 
     void copy(std::string_view call, CopyDirection direction, const RowCopy& copy);
     void check_pairing(std::string_view call, CopyDirection direction, const RowCopy& copy) const;

@@ -10,7 +10,6 @@
 #include <future>
 #include <limits>
 #include <memory>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -20,21 +19,16 @@
 #include "cuda/nccl_library.h"
 #include "cuda/optimizer_kernels.h"
 #include "cuda/sim_device.h"
+#include "tests/cuda/rank.h"
 #include "tests/cuda/standin_device.h"
 
 using namespace spillway::cuda;
+using namespace spillway::testing;
 namespace standin = spillway::standin;
 
 namespace {
 
 constexpr std::size_t capacity = std::size_t{1} << 20;
-
-/// One rank: a device, a stream and a communicator of its own, in this order.
-struct Rank {
-    std::unique_ptr<Device> device;
-    std::unique_ptr<Stream> stream;
-    std::unique_ptr<Communicator> communicator;
-};
 
 void in_threads(unsigned count, const std::function<void(unsigned)>& work) {
     std::vector<std::future<void>> threads;
@@ -71,31 +65,6 @@ std::vector<Rank> make_ranks(unsigned count, double patience_s = 60) {
             {id, r, count, patience_s, SPILLWAY_CUDA_STANDIN}, *ranks[r].device);
     });
     return ranks;
-}
-
-std::vector<float> numbers(std::size_t count, unsigned seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> any(0, 1000);
-    std::vector<float> result(count);
-    for (float& number : result)
-        number = any(random);
-    return result;
-}
-
-DeviceBuffer sent(Rank& rank, const std::vector<float>& values) {
-    auto buffer = rank.device->allocate(values.size() * sizeof(float));
-    rank.stream->copy_to_device(buffer.data(), reinterpret_cast<const std::byte*>(values.data()),
-                                values.size() * sizeof(float));
-    rank.stream->synchronize();
-    return buffer;
-}
-
-std::vector<float> received(Rank& rank, const DeviceBuffer& from, std::size_t count) {
-    std::vector<float> values(count);
-    rank.stream->copy_to_host(reinterpret_cast<std::byte*>(values.data()), from.data(),
-                              count * sizeof(float));
-    rank.stream->synchronize();
-    return values;
 }
 
 /// Whether `found` is what adding in some order gives.
@@ -142,12 +111,12 @@ TEST_CASE("GPUs gather, reduce and broadcast over NCCL, all of them to the same 
         add_gradient(*stream->kernels(), own, own, share);
         communicator->all_gather(*stream, reinterpret_cast<std::byte*>(own), all.data(),
                                  share * sizeof(float));
-        doubled[r] = received(ranks[r], all, count * share);
+        doubled[r] = received(ranks[r], all.as<float>(), count * share);
         const auto data = sent(ranks[r], inputs[r]);
         communicator->all_reduce(*stream, data.as<float>(), count * share - 1);
-        sums[r] = received(ranks[r], data, count * share - 1);
+        sums[r] = received(ranks[r], data.as<float>(), count * share - 1);
         communicator->broadcast(*stream, data.data(), 4 * share, count - 1);
-        sent_on[r] = received(ranks[r], data, share - 1);
+        sent_on[r] = received(ranks[r], data.as<float>(), share - 1);
     });
     auto halves = doubled[0];
     for (float& value : halves)

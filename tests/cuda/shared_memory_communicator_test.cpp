@@ -3,7 +3,6 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <random>
 #include <thread>
 #include <vector>
 
@@ -11,18 +10,13 @@
 
 #include "cuda/communicator.h"
 #include "cuda/sim_device.h"
+#include "tests/cuda/rank.h"
 #include "tests/cuda/standin_device.h"
 
 using namespace spillway::cuda;
+using namespace spillway::testing;
 
 namespace {
-
-/// One rank: a simulated device with delays of its own.
-struct Rank {
-    std::unique_ptr<Device> device;
-    std::unique_ptr<Stream> stream;
-    std::unique_ptr<Communicator> communicator;
-};
 
 std::vector<Rank> make_ranks(unsigned count, double patience_s = 60) {
     auto communicators =
@@ -41,31 +35,6 @@ std::vector<Rank> make_ranks(unsigned count, double patience_s = 60) {
         ranks.push_back(std::move(rank));
     }
     return ranks;
-}
-
-std::vector<float> numbers(std::size_t count, unsigned seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> any(0, 1000);
-    std::vector<float> result(count);
-    for (float& number : result)
-        number = any(random);
-    return result;
-}
-
-DeviceBuffer sent(Rank& rank, const std::vector<float>& values) {
-    auto buffer = rank.device->allocate(values.size() * sizeof(float));
-    rank.stream->copy_to_device(buffer.data(), reinterpret_cast<const std::byte*>(values.data()),
-                                values.size() * sizeof(float));
-    rank.stream->synchronize();
-    return buffer;
-}
-
-std::vector<float> received(Rank& rank, const float* from, std::size_t count) {
-    std::vector<float> values(count);
-    rank.stream->copy_to_host(reinterpret_cast<std::byte*>(values.data()),
-                              reinterpret_cast<const std::byte*>(from), count * sizeof(float));
-    rank.stream->synchronize();
-    return values;
 }
 
 std::vector<float> sum_in_rank_order(const std::vector<std::vector<float>>& all) {
