@@ -10,6 +10,7 @@
 
 #include "cuda/host_mapping.h"
 #include "engine/model/parameter_stream.h"
+#include "engine/train/median.h"
 #include "offload/element_order.h"
 
 namespace spillway::engine {
@@ -86,13 +87,8 @@ struct PassSamples {
     std::vector<double> backward_s;
 
     /// As a run's steps, which meet a busy machine too: not the best.
-    [[nodiscard]] PassTimes median() const { return {middle(forward_s), middle(backward_s)}; }
-
-  private:
-    static double middle(std::vector<double> times) {
-        const auto at = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-        std::nth_element(times.begin(), at, times.end());
-        return *at;
+    [[nodiscard]] PassTimes median() const {
+        return {upper_median(forward_s), upper_median(backward_s)};
     }
 };
 

@@ -3,14 +3,15 @@
 #include "engine/train/drive_probe.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <vector>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "engine/train/median.h"
 #include "nvme/direct_file.h"
 #include "nvme/io_queue.h"
 
@@ -24,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t least_buffers_bytes = std::size_t{2} << 20;
 constexpr std::size_t alignment_bytes = std::size_t{1} << 20;
 constexpr std::uint64_t least_file_bytes = std::uint64_t{8} << 20;
-constexpr int rounds = 3;
+constexpr std::size_t rounds = 3;
 
 enum class Traffic { read, write, mixed };
 
@@ -119,16 +120,11 @@ class Traffics {
     std::uint64_t operations_ = 1;
 };
 
-double median(std::array<double, rounds> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-}
-
 DriveRates measure(Traffics& traffics, double limit_s) {
-    std::array<double, rounds> read{};
-    std::array<double, rounds> write{};
-    std::array<double, rounds> mixed{};
-    const double slice_s = limit_s / (3 * rounds);
+    std::vector<double> read(rounds);
+    std::vector<double> write(rounds);
+    std::vector<double> mixed(rounds);
+    const double slice_s = limit_s / static_cast<double>(3 * rounds);
     // In turn, so that what disturbs the drive for a while disturbs all three.
     for (std::size_t round = 0; round < rounds; ++round) {
         write[round] = traffics.run(Traffic::write, slice_s);

@@ -25,6 +25,7 @@
 #include "engine/compute/compute_pool.h"
 #include "engine/train/drive_choice.h"
 #include "engine/train/drive_probe.h"
+#include "engine/train/median.h"
 #include "nvme/huge_page_arena.h"
 
 namespace spillway::engine {
@@ -46,23 +47,6 @@ constexpr double drive_share = 0.75;
 constexpr double dram_share = 0.15;
 constexpr double link_share = 0.05;  // each way
 
-/// Passes per second: `pass` again and again for `limit_s`, the median of their times. The first
-/// one warms up.
-template <typename Pass>
-double median_pass_s(double limit_s, const Pass& pass) {
-    pass();
-    std::vector<double> times;
-    const auto start = Clock::now();
-    do {
-        const auto begin = Clock::now();
-        pass();
-        times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-    } while (std::chrono::duration<double>(Clock::now() - start).count() < limit_s);
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    return std::max(*middle, 1e-9);
-}
-
 double probe_dram(ComputePool& pool, std::span<std::byte> memory, double limit_s) {
     const auto words = std::span(reinterpret_cast<std::uint64_t*>(memory.data()),
                                  memory.size() / sizeof(std::uint64_t));
@@ -75,7 +59,7 @@ double probe_dram(ComputePool& pool, std::span<std::byte> memory, double limit_s
         });
     };
     const auto moved_bytes = 2 * pieces * piece_bytes;
-    return static_cast<double>(moved_bytes) / median_pass_s(limit_s, pass);
+    return static_cast<double>(moved_bytes) / median_pass_s(limit_s, 1, pass);
 }
 
 /// Rates each way of a device with memory of its own; a link of a known rate is not measured. The
@@ -107,7 +91,7 @@ void probe_link(cuda::Device& device, std::span<std::byte> memory, double limit_
             auto bytes = std::min(first_link_bytes, most);
             while (pass(bytes) < limit_s / 8 && bytes < most)
                 bytes = std::min(2 * bytes, most);
-            return static_cast<double>(bytes) / median_pass_s(limit_s, [&] { pass(bytes); });
+            return static_cast<double>(bytes) / median_pass_s(limit_s, 1, [&] { pass(bytes); });
         };
         profile.to_device_bytes_per_s = rate([&](std::size_t bytes) {
             stream->copy_to_device(buffer.data(), memory.data(), bytes);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <span>
 #include <vector>
 
@@ -13,6 +12,7 @@
 
 #include "cpu_optim/isa.h"
 #include "engine/compute/compute_pool.h"
+#include "engine/train/median.h"
 #include "engine/train/optimizer_choice.h"
 #include "nvme/huge_page_arena.h"
 #include "offload/plane.h"
@@ -21,32 +21,11 @@
 namespace spillway::engine {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::uint64_t tensor_elements = std::uint64_t{1} << 20;
 constexpr std::uint64_t least_elements = offload::tile_elements;
 constexpr std::size_t weight_bytes = 2;
 constexpr std::size_t gradient_bytes = 4;
-
-double seconds_since(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// The median of what `pass` takes, over `limit_s` and at least three times. The first one warms up
-/// and does not count.
-template <typename Pass>
-double median_s(double limit_s, const Pass& pass) {
-    pass();
-    std::vector<double> times;
-    const auto start = Clock::now();
-    while (times.size() < 3 || seconds_since(start) < limit_s) {
-        const auto begin = Clock::now();
-        pass();
-        times.push_back(seconds_since(begin));
-    }
-    std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
-    return std::max(times[times.size() / 2], 1e-9);
-}
+constexpr std::size_t least_passes = 3;
 
 /// Weights and gradients of a model in the client's memory: bf16, and fp32 as passes leave them.
 class Model {
@@ -111,7 +90,7 @@ double update_rate(const TrainSettings& settings, std::uint64_t elements) {
         static_cast<void>(optimizer.begin_step({}));
         optimizer.wait();
     };
-    return static_cast<double>(elements) / median_s(limit_s, step);
+    return static_cast<double>(elements) / median_pass_s(limit_s, least_passes, step);
 }
 
 double checksum_rate(const TrainSettings& settings) {
@@ -127,7 +106,7 @@ double checksum_rate(const TrainSettings& settings) {
                 found[piece] += XXH3_64bits(pieces.data() + piece * piece_bytes, piece_bytes);
         });
     };
-    return static_cast<double>(pieces.size() * turns) / median_s(limit_s, pass);
+    return static_cast<double>(pieces.size() * turns) / median_pass_s(limit_s, least_passes, pass);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "engine/cli/verbs/bench_adam_tensor.h"
 #include "engine/compute/compute_pool.h"
+#include "engine/train/median.h"
 
 namespace spillway::engine {
 
@@ -187,12 +188,6 @@ class Passes {
     std::vector<std::uint64_t> read_bits_;  ///< kept, or the compiler would leave the pass out
     std::uint64_t count_ = 0;
 };
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const auto middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 /// All bits of a sample of steps, spread over the tensor, from the first value through every
 /// update.

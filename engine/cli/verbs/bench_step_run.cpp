@@ -14,6 +14,7 @@
 #include "engine/cli/verbs/bench_adam_run.h"
 #include "engine/cli/verbs/bench_step_model.h"
 #include "engine/train/drive_probe.h"
+#include "engine/train/median.h"
 #include "nvme/huge_page_arena.h"
 #include "offload/state_folder.h"
 #include "offload/tensor_optimizer.h"
@@ -199,9 +200,7 @@ double median_of(const std::vector<TimedStep>& steps, Value value) {
     std::vector<double> values;
     for (const auto& step : steps)
         values.push_back(value(step));
-    std::ranges::sort(values);
-    const auto middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+    return median(std::move(values));
 }
 
 void note_steps(const std::vector<TimedStep>& steps, std::uint64_t elements,
