@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 #include "nvme/huge_page_arena.h"
-#include "offload/detail/commit_record.h"
+#include "offload/detail/state/commit_record.h"
 
 namespace spillway::offload {
 namespace {

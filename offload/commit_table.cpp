@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include "offload/detail/byte_cursor.h"
+#include "offload/detail/state/byte_cursor.h"
 
 namespace spillway::offload {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "offload/detail/gathered_weights.h"
-#include "offload/detail/gradient_chain.h"
+#include "offload/detail/gradients/gradient_chain.h"
+#include "offload/detail/weights/gathered_weights.h"
 
 namespace spillway::offload {
 namespace {

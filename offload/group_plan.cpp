@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "offload/detail/gather_schedule.h"
-#include "offload/detail/unit_share.h"
-#include "offload/detail/unit_slots.h"
+#include "offload/detail/placement/unit_share.h"
+#include "offload/detail/weights/gather_schedule.h"
+#include "offload/detail/weights/unit_slots.h"
 
 namespace spillway::offload {
 namespace {

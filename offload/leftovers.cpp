@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 
 #include "nvme/direct_file.h"
-#include "offload/detail/extents_note.h"
-#include "offload/detail/folder_checks.h"
-#include "offload/detail/folder_lock.h"
-#include "offload/detail/manifest.h"
-#include "offload/detail/run_files.h"
+#include "offload/detail/state/extents_note.h"
+#include "offload/detail/state/folder_checks.h"
+#include "offload/detail/state/folder_lock.h"
+#include "offload/detail/state/manifest.h"
+#include "offload/detail/state/run_files.h"
 #include "offload/state_folder.h"
 
 namespace spillway::offload {

@@ -9,14 +9,14 @@
 
 #include <fmt/format.h>
 
-#include "offload/detail/gradient_scans.h"
-#include "offload/detail/memory_ledger.h"
-#include "offload/detail/plan_traffic.h"
-#include "offload/detail/spread_order.h"
-#include "offload/detail/tile_store.h"
-#include "offload/detail/unit_slots.h"
-#include "offload/detail/update_rules.h"
-#include "offload/detail/update_visits.h"
+#include "offload/detail/drives/tile_store.h"
+#include "offload/detail/gradients/gradient_scans.h"
+#include "offload/detail/placement/memory_ledger.h"
+#include "offload/detail/placement/plan_traffic.h"
+#include "offload/detail/placement/spread_order.h"
+#include "offload/detail/update/update_rules.h"
+#include "offload/detail/update/update_visits.h"
+#include "offload/detail/weights/unit_slots.h"
 
 namespace spillway::offload {
 namespace {

@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 
 #include "offload/commit_log.h"
-#include "offload/detail/drive_files.h"
-#include "offload/detail/folder_checks.h"
-#include "offload/detail/layout_change.h"
-#include "offload/detail/manifest_layout.h"
-#include "offload/detail/tile_copy.h"
+#include "offload/detail/drives/drive_files.h"
+#include "offload/detail/drives/tile_copy.h"
+#include "offload/detail/state/folder_checks.h"
+#include "offload/detail/state/layout_change.h"
+#include "offload/detail/state/manifest_layout.h"
 #include "offload/disk_room.h"
 
 namespace spillway::offload {

@@ -11,15 +11,15 @@
 #include <unistd.h>
 
 #include "nvme/direct_file.h"
-#include "offload/detail/durable_files.h"
-#include "offload/detail/extent_map.h"
-#include "offload/detail/extents_note.h"
-#include "offload/detail/folder_checks.h"
-#include "offload/detail/folder_lock.h"
-#include "offload/detail/held_extents.h"
-#include "offload/detail/manifest.h"
-#include "offload/detail/run_files.h"
-#include "offload/detail/state_folder_impl.h"
+#include "offload/detail/drives/extent_map.h"
+#include "offload/detail/files/durable_files.h"
+#include "offload/detail/state/extents_note.h"
+#include "offload/detail/state/folder_checks.h"
+#include "offload/detail/state/folder_lock.h"
+#include "offload/detail/state/held_extents.h"
+#include "offload/detail/state/manifest.h"
+#include "offload/detail/state/run_files.h"
+#include "offload/detail/state/state_folder_impl.h"
 
 namespace spillway::offload {
 namespace {

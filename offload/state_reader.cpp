@@ -11,11 +11,11 @@
 
 #include "nvme/huge_page_arena.h"
 #include "offload/commit_log.h"
-#include "offload/detail/drive_files.h"
-#include "offload/detail/manifest_layout.h"
-#include "offload/detail/master_reader.h"
-#include "offload/detail/state_verifier.h"
-#include "offload/detail/tile_store.h"
+#include "offload/detail/drives/drive_files.h"
+#include "offload/detail/drives/tile_store.h"
+#include "offload/detail/state/manifest_layout.h"
+#include "offload/detail/state/master_reader.h"
+#include "offload/detail/state/state_verifier.h"
 #include "offload/offload_engine.h"
 
 namespace spillway::offload {

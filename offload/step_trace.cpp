@@ -15,8 +15,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "offload/detail/lane_clock.h"
-#include "offload/detail/trace_file.h"
+#include "offload/detail/trace/lane_clock.h"
+#include "offload/detail/trace/trace_file.h"
 
 namespace spillway::offload {
 namespace {

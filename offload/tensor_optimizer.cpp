@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "offload/detail/tensor_engine.h"
+#include "offload/detail/client/tensor_engine.h"
 
 namespace spillway::offload {
 

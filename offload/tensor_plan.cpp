@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 
 #include "offload/commit_table.h"
-#include "offload/detail/memory_ledger.h"
-#include "offload/detail/spread_order.h"
-#include "offload/detail/tile_store.h"
-#include "offload/detail/update_rules.h"
-#include "offload/detail/update_visits.h"
+#include "offload/detail/drives/tile_store.h"
+#include "offload/detail/placement/memory_ledger.h"
+#include "offload/detail/placement/spread_order.h"
+#include "offload/detail/update/update_rules.h"
+#include "offload/detail/update/update_visits.h"
 
 namespace spillway::offload {
 namespace {

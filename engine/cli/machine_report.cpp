@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "cpu_optim/isa.h"
-#include "engine/train/machine_memory.h"
-#include "engine/train/profile.h"
+#include "engine/measure/machine_memory.h"
+#include "engine/measure/profile.h"
 #include "nvme/direct_file.h"
 #include "nvme/io_backend.h"
 

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "engine/cli/usage_error.h"
-#include "engine/train/average_choice.h"
-#include "engine/train/memory_plan.h"
+#include "engine/plan/memory_plan.h"
+#include "engine/settings/average_choice.h"
 #include "engine/train/run_record.h"
 
 namespace spillway::engine {

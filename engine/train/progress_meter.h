@@ -9,7 +9,7 @@
 
 #include "cuda/device.h"
 #include "engine/cli/console.h"
-#include "engine/train/bound.h"
+#include "engine/plan/bound.h"
 #include "offload/offload_engine.h"
 
 namespace spillway::engine {

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <optional>
 
+#include "engine/settings/schedule.h"
+#include "engine/settings/train_settings.h"
 #include "engine/train/progress_replay.h"
-#include "engine/train/schedule.h"
 #include "engine/train/time_budget.h"
-#include "engine/train/train_settings.h"
 
 namespace spillway::engine {
 

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/train/setting_fields.h"
+#include "engine/settings/setting_fields.h"
 
 namespace spillway::engine {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/train/train_settings.h"
+#include "engine/settings/train_settings.h"
 
 namespace spillway::engine {
 

@@ -16,9 +16,9 @@
 
 #include "engine/cli/output_place.h"
 #include "engine/cli/usage_error.h"
-#include "engine/train/drive_choice.h"
+#include "engine/measure/drive_choice.h"
+#include "engine/settings/optimizer_choice.h"
 #include "engine/train/metrics_log.h"
-#include "engine/train/optimizer_choice.h"
 #include "engine/train/train_report.h"
 #include "nvme/direct_file.h"
 #include "nvme/links.h"

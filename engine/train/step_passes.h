@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/model/gpt2_step.h"
-#include "engine/train/planned_run.h"
-#include "engine/train/step_costs.h"
+#include "engine/plan/planned_run.h"
+#include "engine/plan/step_costs.h"
 #include "offload/offload_engine.h"
 
 namespace spillway::engine {

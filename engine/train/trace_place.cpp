@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/train/drive_choice.h"
+#include "engine/measure/drive_choice.h"
 #include "engine/train/metrics_log.h"
 #include "nvme/links.h"
 

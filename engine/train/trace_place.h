@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/train/train_settings.h"
+#include "engine/settings/train_settings.h"
 
 namespace spillway::engine {
 

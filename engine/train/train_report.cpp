@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/train/memory_items_json.h"
-#include "engine/train/optimizer_choice.h"
+#include "engine/plan/memory_items_json.h"
+#include "engine/settings/optimizer_choice.h"
 #include "engine/train/run_record.h"
 #include "engine/train/trace_json.h"
 

@@ -9,9 +9,9 @@
 
 #include "cuda/device.h"
 #include "engine/model/gpt2_step.h"
-#include "engine/train/bound.h"
-#include "engine/train/memory_plan.h"
-#include "engine/train/train_settings.h"
+#include "engine/plan/bound.h"
+#include "engine/plan/memory_plan.h"
+#include "engine/settings/train_settings.h"
 #include "offload/offload_engine.h"
 #include "offload/relocation.h"
 #include "offload/step_trace.h"

@@ -13,12 +13,12 @@
 #include <fmt/format.h>
 
 #include "cpu_optim/isa.h"
-#include "engine/train/average_choice.h"
-#include "engine/train/drive_choice.h"
-#include "engine/train/machine_memory.h"
+#include "engine/measure/drive_choice.h"
+#include "engine/measure/machine_memory.h"
+#include "engine/settings/average_choice.h"
+#include "engine/settings/optimizer_choice.h"
 #include "engine/train/master_hash.h"
 #include "engine/train/metrics_log.h"
-#include "engine/train/optimizer_choice.h"
 #include "engine/train/progress_meter.h"
 #include "engine/train/run_clock.h"
 #include "engine/train/step_passes.h"

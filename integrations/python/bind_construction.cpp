@@ -16,7 +16,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "cpu_optim/isa.h"
-#include "engine/train/machine_memory.h"
+#include "engine/measure/machine_memory.h"
 #include "integrations/python/bound_optimizer.h"
 #include "integrations/python/hyper_fields.h"
 #include "nvme/io_backend.h"

@@ -14,7 +14,7 @@
 #include "cpu_optim/isa.h"
 #include "cpu_optim/nadam_momentum.h"
 #include "engine/cli/units.h"
-#include "engine/train/machine_memory.h"
+#include "engine/measure/machine_memory.h"
 #include "integrations/python/bound_optimizer.h"
 #include "integrations/python/errors.h"
 #include "nvme/io_backend.h"

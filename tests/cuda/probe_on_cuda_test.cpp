@@ -4,7 +4,7 @@
 // The machine's probe on a CUDA device, on the look-alike of its driver.
 #include <catch2/catch.hpp>
 
-#include "engine/train/probe.h"
+#include "engine/measure/probe.h"
 #include "tests/cuda/standin_device.h"
 
 namespace spillway::engine {

@@ -10,7 +10,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include "offload/detail/extent_map.h"
+#include "offload/detail/drives/extent_map.h"
 #include "offload/tensor_optimizer.h"
 #include "tests/offload/tensor_model.h"
 #include "tests/support/temporary_folder.h"

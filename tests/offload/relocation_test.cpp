@@ -9,8 +9,8 @@
 #include <catch2/catch.hpp>
 
 #include "cpu_optim/isa.h"
-#include "offload/detail/extent_map.h"
-#include "offload/detail/folder_lock.h"
+#include "offload/detail/drives/extent_map.h"
+#include "offload/detail/state/folder_lock.h"
 #include "offload/plan.h"
 #include "offload/state_reader.h"
 #include "offload/tensor_optimizer.h"

@@ -9,8 +9,8 @@
 
 #include "nvme/huge_page_arena.h"
 #include "offload/commit_log.h"
-#include "offload/detail/drive_files.h"
-#include "offload/detail/manifest_layout.h"
+#include "offload/detail/drives/drive_files.h"
+#include "offload/detail/state/manifest_layout.h"
 #include "offload/state_reader.h"
 #include "tests/offload/sample_commits.h"
 

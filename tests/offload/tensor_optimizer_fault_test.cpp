@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "cpu_optim/isa.h"
-#include "offload/detail/tile_store.h"
+#include "offload/detail/drives/tile_store.h"
 #include "tests/offload/tensor_script.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/temporary_folder.h"

@@ -13,8 +13,8 @@
 #include "engine/cli/verbs/bench_adam_run.h"
 #include "engine/cli/verbs/bench_problems.h"
 #include "engine/compute/compute_pool.h"
-#include "engine/train/machine_memory.h"
-#include "engine/train/optimizer_choice.h"
+#include "engine/measure/machine_memory.h"
+#include "engine/settings/optimizer_choice.h"
 #include "engine/train/stop_request.h"
 #include "engine/train/train_report.h"
 

@@ -13,7 +13,7 @@
 
 #include "engine/cli/verbs/bench_adam_tensor.h"
 #include "engine/compute/compute_pool.h"
-#include "engine/train/median.h"
+#include "engine/measure/median.h"
 
 namespace spillway::engine {
 

@@ -3,9 +3,9 @@
 #include "engine/cli/verbs/bench_problems.h"
 
 #include "engine/cli/usage_error.h"
-#include "engine/train/machine_memory.h"
+#include "engine/measure/machine_memory.h"
+#include "engine/settings/train_settings.h"
 #include "engine/train/train_report.h"
-#include "engine/train/train_settings.h"
 
 namespace spillway::engine {
 

@@ -13,8 +13,8 @@
 
 #include "engine/cli/verbs/bench_adam_run.h"
 #include "engine/cli/verbs/bench_step_model.h"
-#include "engine/train/drive_probe.h"
-#include "engine/train/median.h"
+#include "engine/measure/drive_probe.h"
+#include "engine/measure/median.h"
 #include "nvme/huge_page_arena.h"
 #include "offload/state_folder.h"
 #include "offload/tensor_optimizer.h"

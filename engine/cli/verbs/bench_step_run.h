@@ -12,7 +12,7 @@
 
 #include "cpu_optim/elementwise.h"
 #include "cpu_optim/state_format.h"
-#include "engine/train/bound.h"
+#include "engine/plan/bound.h"
 #include "offload/io_options.h"
 #include "offload/plan.h"
 #include "offload/step_trace.h"

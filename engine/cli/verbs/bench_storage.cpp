@@ -19,7 +19,7 @@
 #include "engine/cli/units.h"
 #include "engine/cli/verbs/bench.h"
 #include "engine/cli/verbs/storage_report.h"
-#include "engine/train/profile.h"
+#include "engine/measure/profile.h"
 #include "engine/train/stop_request.h"
 #include "engine/train/train_report.h"
 #include "nvme/storage_bench.h"

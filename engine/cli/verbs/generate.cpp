@@ -18,8 +18,8 @@
 #include "engine/compute/compute_pool.h"
 #include "engine/interop/huggingface_gpt2.h"
 #include "engine/interop/run_model.h"
+#include "engine/measure/machine_memory.h"
 #include "engine/model/text_generator.h"
-#include "engine/train/machine_memory.h"
 #include "offload/plan.h"
 #include "offload/state_reader.h"
 

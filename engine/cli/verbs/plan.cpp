@@ -9,8 +9,8 @@
 #include "engine/cli/option_set.h"
 #include "engine/cli/usage_error.h"
 #include "engine/cli/verb_table.h"
-#include "engine/train/plan_report.h"
-#include "engine/train/setting_fields.h"
+#include "engine/plan/plan_report.h"
+#include "engine/settings/setting_fields.h"
 
 namespace spillway::engine {
 namespace {

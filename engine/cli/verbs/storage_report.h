@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/train/profile.h"
+#include "engine/measure/profile.h"
 #include "nvme/storage_bench.h"
 
 namespace spillway::engine {

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "engine/cli/option_set.h"
+#include "engine/settings/setting_fields.h"
 #include "engine/train/run_setup.h"
-#include "engine/train/setting_fields.h"
 #include "engine/train/stop_request.h"
 #include "engine/train/train_report.h"
 #include "engine/train/trainer.h"

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/cli/verbs/train.h"
-#include "engine/train/train_settings.h"
+#include "engine/settings/train_settings.h"
 #include "nvme/io_backend.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_folder.h"

@@ -21,7 +21,7 @@
 #include "engine/cli/usage_error.h"
 #include "engine/cli/verbs/bench.h"
 #include "engine/cli/verbs/bench_adam_run.h"
-#include "engine/train/optimizer_choice.h"
+#include "engine/settings/optimizer_choice.h"
 #include "tests/support/temporary_folder.h"
 
 namespace spillway::engine {

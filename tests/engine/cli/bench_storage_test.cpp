@@ -21,7 +21,7 @@
 
 #include "engine/cli/usage_error.h"
 #include "engine/cli/verbs/bench.h"
-#include "engine/train/profile.h"
+#include "engine/measure/profile.h"
 #include "tests/support/temporary_folder.h"
 
 namespace spillway::engine {

@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "engine/train/schedule.h"
+#include "engine/settings/schedule.h"
 #include "engine/train/time_budget.h"
 #include "tests/support/temporary_folder.h"
 

@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "engine/train/setting_fields.h"
+#include "engine/settings/setting_fields.h"
 
 using namespace spillway::engine;
 using Catch::Matchers::Contains;

@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 
 #include "cpu_optim/isa.h"
+#include "engine/settings/setting_fields.h"
 #include "engine/train/run_setup.h"
-#include "engine/train/setting_fields.h"
 #include "engine/train/trainer.h"
 #include "nvme/io_backend.h"
 #include "tests/support/combinations.h"

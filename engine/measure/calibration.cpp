@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/measure/calibration.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "cuda/host_mapping.h"
+#include "engine/measure/median.h"
+#include "engine/model/parameter_stream.h"
+#include "offload/element_order.h"
+
+namespace spillway::engine {
+namespace {
+
+/// A few places that the weights of all units take in turn, and their gradients: the time of a
+/// resident model in less memory, and yet with weights that no cache holds where the run's will not
+/// be held by one. The values mean nothing.
+class FewPlacesStream final : public ParameterStream {
+  public:
+    /// At most as many places as `room_bytes` hold, at least one for each.
+    FewPlacesStream(cuda::Device& device, cuda::Stream& compute, const Gpt2Config& config,
+                    std::size_t room_bytes) {
+        const offload::ElementOrder order(gpt2_tensors(config));
+        std::uint64_t largest = 0;
+        for (const auto& unit : gpt2_units(config))
+            largest = std::max(largest, offload::unit_range(order, unit).size());
+        constexpr std::size_t page_bytes = 4096;  // of which devices give whole ones
+        const auto bytes = (static_cast<std::size_t>(largest) * sizeof(float) + page_bytes - 1) /
+                           page_bytes * page_bytes;
+        const auto places = std::min(room_bytes, most_bytes) / bytes;
+        for (std::size_t place = 0; place + most_gradients < places || place == 0; ++place)
+            weights_.push_back(device.allocate(bytes));
+        for (std::size_t place = 0; place < std::clamp<std::size_t>(places, 2, 3) - 1; ++place)
+            gradients_.push_back(device.allocate(bytes));
+        constexpr std::chrono::milliseconds limit(500);
+        const auto until = std::chrono::steady_clock::now() + limit;
+        for (const auto& place : weights_)
+            fill(device, compute, place, until);
+    }
+
+    [[nodiscard]] const float* acquire_weights(std::size_t) override {
+        return weights_[weight_uses_++ % weights_.size()].as<const float>();
+    }
+    void release_weights(std::size_t) override {}
+    [[nodiscard]] float* acquire_gradient(std::size_t) override {
+        return gradients_[gradient_uses_++ % gradients_.size()].as<float>();
+    }
+    void release_gradient(std::size_t) override {}
+
+  private:
+    static constexpr std::size_t most_gradients = 2;                   ///< as in the memory manager
+    static constexpr std::size_t most_bytes = std::size_t{512} << 20;  ///< no cache holds more
+
+    /// Small values of both signs: nothing overflows and nothing is denormal. Over a slow link only
+    /// a part of them: the rest is whatever the memory holds.
+    static void fill(cuda::Device& device, cuda::Stream& compute, const cuda::DeviceBuffer& place,
+                     std::chrono::steady_clock::time_point until) {
+        constexpr std::size_t elements = std::size_t{1} << 16;
+        constexpr auto pattern_bytes = elements * sizeof(float);
+        const cuda::HostMapping memory(pattern_bytes);
+        const auto page_locked = device.register_host(memory.data(), memory.size_bytes());
+        auto* const pattern = reinterpret_cast<float*>(memory.data());
+        for (std::size_t i = 0; i < elements; ++i)
+            pattern[i] = (static_cast<float>((i * 2654435761U) >> 16 & 0xFFU) - 127.5F) * 1e-4F;
+        for (std::size_t at = 0; at < place.size_bytes(); at += pattern_bytes) {
+            compute.copy_to_device(place.data() + at, memory.data(),
+                                   std::min(pattern_bytes, place.size_bytes() - at));
+            compute.synchronize();
+            if (std::chrono::steady_clock::now() > until)
+                break;
+        }
+    }
+
+    std::vector<cuda::DeviceBuffer> weights_;
+    std::vector<cuda::DeviceBuffer> gradients_;
+    std::size_t weight_uses_ = 0;
+    std::size_t gradient_uses_ = 0;
+};
+
+/// What passes of one depth took.
+struct PassSamples {
+    std::vector<double> forward_s;
+    std::vector<double> backward_s;
+
+    /// As a run's steps, which meet a busy machine too: not the best.
+    [[nodiscard]] PassTimes median() const {
+        return {upper_median(forward_s), upper_median(backward_s)};
+    }
+};
+
+/// Adds the passes that fit in `while_s`, at least two; one before them meets cold memory.
+void time_passes(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
+                 const Gpt2Config& config, const BatchShape& shape, FewPlacesStream& parameters,
+                 double while_s, PassSamples& samples) {
+    Gpt2Step step(device, compute, pool, config, shape);
+    std::vector<std::int32_t> tokens(std::size_t{shape.sequences} *
+                                     (shape.sequence_tokens + std::size_t{1}));
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+        tokens[i] = static_cast<std::int32_t>(i * 31 % config.vocabulary);
+    double sum = 0;
+    for (int pass = 0; pass < 3 || sum < while_s; ++pass) {
+        static_cast<void>(step.train(parameters, tokens));
+        compute.synchronize();
+        if (pass == 0)
+            continue;
+        samples.forward_s.push_back(step.times().forward_s);
+        samples.backward_s.push_back(step.times().backward_s);
+        sum += step.times().forward_s + step.times().backward_s;
+    }
+}
+
+/// As many sequences as about a third of a second takes, at least one a thread.
+std::uint32_t timed_sequences(const Gpt2Config& config, const BatchShape& shape,
+                              std::size_t threads) {
+    constexpr double operations_per_s_and_thread = 3e10;
+    const double hidden = config.hidden;
+    const double weights =
+        2 * (4 * hidden * hidden + 2 * hidden * config.feed_forward) + hidden * config.vocabulary;
+    const double one_s = 8 * weights * shape.sequence_tokens /
+                         (operations_per_s_and_thread * static_cast<double>(threads));
+    const auto most = shape.sequences / shape.micro_batches;
+    const auto wanted = std::max(0.3 / one_s, static_cast<double>(threads));
+    return static_cast<std::uint32_t>(std::clamp(wanted, 1.0, static_cast<double>(most)));
+}
+
+}  // namespace
+
+double extrapolate_pass(double one_layer_s, double few_layers_s, std::uint32_t few_layers,
+                        std::uint32_t layers, std::uint32_t timed_sequences,
+                        std::uint32_t sequences) {
+    if (layers == 0 || timed_sequences == 0)
+        throw std::invalid_argument("a pass has at least one layer and one sequence");
+    const double layer_s =
+        few_layers > 1 ? std::max(0.0, few_layers_s - one_layer_s) / (few_layers - 1) : 0;
+    return (one_layer_s + (layers - 1) * layer_s) * sequences / timed_sequences;
+}
+
+PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
+                         const Gpt2Config& config, const BatchShape& shape,
+                         std::size_t parameter_bytes) {
+    auto timed = shape;
+    // A GPU is timed with as much as it will be given: less would not fill it.
+    timed.sequences = compute.kernels() != nullptr ? shape.sequences / shape.micro_batches
+                                                   : timed_sequences(config, shape, pool.threads());
+    timed.micro_batches = 1;
+    FewPlacesStream parameters(device, compute, config, parameter_bytes);
+    const auto time = [&](std::uint32_t layers, PassSamples& samples) {
+        auto less = config;
+        less.layers = layers;
+        time_passes(device, compute, pool, less, timed, parameters, 0.25, samples);
+    };
+    PassSamples one;
+    PassSamples few;
+    time(1, one);
+    // The more layers, the less of a disturbance is multiplied. A run has no room planned for more
+    // than its own.
+    constexpr double quick_s = 0.1;
+    const auto first = one.median();
+    const std::uint32_t wanted = first.forward_s + first.backward_s < quick_s ? 4 : 2;
+    const auto layers = std::min(wanted, config.layers);
+    // In turn: what slows the machine for a while slows both.
+    time(layers, few);
+    time(1, one);
+    time(layers, few);
+    const auto whole = [&](double one_s, double few_s) {
+        return extrapolate_pass(one_s, few_s, layers, config.layers, timed.sequences,
+                                shape.sequences);
+    };
+    return {.forward_s = whole(one.median().forward_s, few.median().forward_s),
+            .backward_s = whole(one.median().backward_s, few.median().backward_s)};
+}
+
+void warm_up(cuda::Device& device, cuda::Stream& compute, ComputePool& pool) {
+    Gpt2Config config{.layers = 1, .hidden = 64, .heads = 1, .vocabulary = 256, .context = 32};
+    resolve(config);
+    const auto sequences = static_cast<std::uint32_t>(pool.threads());
+    FewPlacesStream parameters(device, compute, config, 0);
+    PassSamples ignored;
+    time_passes(device, compute, pool, config, {.sequences = sequences, .sequence_tokens = 32},
+                parameters, 0, ignored);
+}
+
+}  // namespace spillway::engine

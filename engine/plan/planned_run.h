@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/device.h"
+#include "engine/cli/console.h"
+#include "engine/measure/machine_memory.h"
+#include "engine/plan/memory_plan.h"
+#include "engine/settings/train_settings.h"
+
+namespace spillway::engine {
+
+/// A run fitted to this machine's memory; nothing is allocated, measured or written yet.
+struct PlannedRun {
+    TrainSettings settings;
+    ModelLayout layout;
+    MemoryBudgets budgets;
+    TrainPlan plan;
+};
+
+/// problems_of(), what the settings name that is not there on this machine, and a trace in another
+/// file's place.
+[[nodiscard]] std::vector<std::string> problems_here(const TrainSettings& settings,
+                                                     SettingsUse use);
+
+/// Fills in what was left to be chosen and does not depend on memory. Throws UsageError.
+void resolve_choices(TrainSettings& settings);
+
+/// The GPU that the settings name, null where they name none. A run has one from its planning to
+/// its end: the driver's context takes host memory, which is to be gone before that is looked at.
+/// Throws UsageError.
+[[nodiscard]] std::unique_ptr<cuda::Device> open_gpu(const TrainSettings& settings);
+
+/// Of resolved settings and what open_gpu() made of them. Budgets not given become what `available`
+/// has free minus a margin, which the console is told. Throws offload::PlanRefused naming what is
+/// short.
+[[nodiscard]] PlannedRun fit_run(TrainSettings settings, const cuda::Device* gpu,
+                                 const AvailableMemory& available, Console& console);
+
+/// Where the extents of a run lie: an existing folder, the present one if no folder is named.
+[[nodiscard]] std::filesystem::path drive_folder(const TrainSettings& settings);
+/// Throws offload::PlanRefused unless the plan's extents fit the drive.
+void require_disk(const TrainPlan& plan, const TrainSettings& settings);
+
+}  // namespace spillway::engine

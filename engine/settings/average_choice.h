@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/settings/train_settings.h"
+#include "offload/average_rule.h"
+
+namespace spillway::engine {
+
+/// "off" (none), "ema:DECAY" (taken up after every update) or "swa:EVERY" (after each EVERY-th).
+/// Throws std::invalid_argument saying what is wrong.
+[[nodiscard]] std::optional<offload::AverageRule> parse_average(const std::string& text);
+
+/// Of sound settings.
+[[nodiscard]] std::optional<offload::AverageRule> average_rule(const TrainSettings& settings);
+
+/// Why the weights of a run whose last commit holds that many updates cannot be read averaged; ""
+/// if they can.
+[[nodiscard]] std::string average_problem(const TrainSettings& settings, std::uint64_t updates);
+
+}  // namespace spillway::engine

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The Spillway authors
+#include "engine/settings/setting_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cpu_optim/isa.h"
+#include "cuda/cuda_device.h"
+#include "cuda/device_spec.h"
+#include "engine/cli/backend_option.h"
+#include "engine/cli/nearest.h"
+#include "engine/cli/output_place.h"
+#include "engine/cli/units.h"
+#include "engine/measure/profile.h"
+#include "engine/model/gpt2_config.h"
+#include "engine/settings/average_choice.h"
+#include "engine/settings/optimizer_choice.h"
+
+namespace spillway::engine {
+namespace {
+
+using Scope = SettingScope;
+using Settings = TrainSettings;
+
+template <typename Number>
+Number parse_number(const std::string& text) {
+    Number value = 0;
+    const auto* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc::result_out_of_range && stop == end && std::is_integral_v<Number>)
+        throw std::invalid_argument(fmt::format("\"{}\" is too large; the most is {}", text,
+                                                std::numeric_limits<Number>::max()));
+    if (text.empty() || error != std::errc{} || stop != end)
+        throw std::invalid_argument(std::is_integral_v<Number>
+                                        ? fmt::format("\"{}\" is no whole number from 0 to {}",
+                                                      text, std::numeric_limits<Number>::max())
+                                        : fmt::format("\"{}\" is no number", text));
+    if constexpr (std::is_floating_point_v<Number>) {
+        if (!std::isfinite(value))
+            throw std::invalid_argument(fmt::format("\"{}\" is not finite", text));
+    }
+    return value;
+}
+
+/// What all kinds of field begin with.
+struct Label {
+    std::string name;
+    std::string value_name;
+    std::string help;
+    Scope scope = Scope::placement;
+    std::string default_words{};
+};
+
+SettingField make(Label label, JsonKind kind, std::function<std::string(const Settings&)> read,
+                  std::function<void(Settings&, const std::string&)> write) {
+    return {std::move(label.name), std::move(label.value_name),
+            std::move(label.help), std::move(label.default_words),
+            label.scope,           kind,
+            std::move(read),       std::move(write)};
+}
+
+SettingField text(Label label, std::string Settings::*member,
+                  std::function<void(const std::string&)> check = {}) {
+    return make(
+        std::move(label), JsonKind::text, [member](const Settings& s) { return s.*member; },
+        [member, check = std::move(check)](Settings& s, const std::string& value) {
+            if (check && !value.empty())
+                check(value);
+            s.*member = value;
+        });
+}
+
+/// A name that is known but still to come, and why if that is worth a word.
+struct Later {
+    std::string name;
+    std::string because{};
+};
+
+SettingField choice(Label label, std::string Settings::*member, std::vector<std::string> choices,
+                    std::vector<Later> later = {}) {
+    label.value_name = fmt::format("{}", fmt::join(choices, "|"));
+    return text(std::move(label), member, [choices, later](const std::string& value) {
+        if (std::find(choices.begin(), choices.end(), value) != choices.end())
+            return;
+        const auto known = std::ranges::find(later, value, &Later::name);
+        if (known != later.end())
+            throw std::invalid_argument(
+                fmt::format("{} is not available in this version{}; it takes {}", value,
+                            known->because, fmt::join(choices, ", ")));
+        throw std::invalid_argument(fmt::format("\"{}\" is not one of {}{}", value,
+                                                fmt::join(choices, ", "),
+                                                suggestion(value, choices, "")));
+    });
+}
+
+template <typename Number>
+SettingField number(Label label, Number Settings::*member) {
+    return make(
+        std::move(label), JsonKind::number,
+        [member](const Settings& s) { return fmt::format("{}", s.*member); },
+        [member](Settings& s, const std::string& value) {
+            s.*member = parse_number<Number>(value);
+        });
+}
+
+SettingField bytes(Label label, std::uint64_t Settings::*member) {
+    return make(
+        std::move(label), JsonKind::number,
+        [member](const Settings& s) { return fmt::format("{}", s.*member); },
+        [member](Settings& s, const std::string& value) { s.*member = parse_size_bytes(value); });
+}
+
+SettingField path(Label label, std::filesystem::path Settings::*member) {
+    return make(
+        std::move(label), JsonKind::text,
+        [member](const Settings& s) { return (s.*member).string(); },
+        [member](Settings& s, const std::string& value) { s.*member = value; });
+}
+
+SettingField data_field() {
+    return make(
+        {"data", "FILE...", "the text to learn, read as bytes", Scope::run}, JsonKind::list,
+        [](const Settings& s) { return fmt::format("{}", fmt::join(s.data, ",")); },
+        [](Settings& s, const std::string& value) { s.data = parse_list(value); });
+}
+
+SettingField clip_field() {
+    return make(
+        {"clip", "X|value:X|layer:X|off",
+         "the most of the gradients' global norm, of each value, or of each tensor's norm "
+         "(inexact)",
+         Scope::run},
+        JsonKind::text, [](const Settings& s) { return clip_text(s.clip); },
+        [](Settings& s, const std::string& value) { s.clip = parse_clip(value); });
+}
+
+SettingField budget_field() {
+    return make(
+        {"budget", "TIME", "time in all (\"24h\"); the schedule follows the clock", Scope::length,
+         "none"},
+        JsonKind::number, [](const Settings& s) { return fmt::format("{}", s.budget_s); },
+        [](Settings& s, const std::string& value) {
+            // 0 alone is what the settings of a run without a budget say.
+            s.budget_s = parse_duration_s(value);
+            if (s.budget_s == 0 && value != "0")
+                throw std::invalid_argument("\"" + value + "\" must be above 0");
+        });
+}
+
+SettingField resume_field() {
+    return make(
+        {"resume", "", "go on from the last commit in --out; settings not given are the run's"},
+        JsonKind::boolean, [](const Settings& s) { return s.resume ? "true" : "false"; },
+        [](Settings& s, const std::string& value) {
+            if (value != "true" && value != "false")
+                throw std::invalid_argument("\"" + value + "\" is neither true nor false");
+            s.resume = value == "true";
+        });
+}
+
+void check_model(const std::string& value) {
+    if (value.starts_with("llama:"))
+        throw std::invalid_argument(
+            "llama models are not available in this version; it takes gpt2:LAYERSxHIDDENxHEADS");
+    static_cast<void>(parse_gpt2(value));
+}
+
+void check_nvme(const std::string& value) {
+    const auto folders = parse_list(value);
+    for (auto folder = folders.begin(); folder != folders.end(); ++folder) {
+        if (std::find(folders.begin(), folder, *folder) != folder)
+            throw std::invalid_argument(fmt::format(
+                "\"{}\": {} is given twice; name each drive's folder once", value, *folder));
+    }
+}
+
+void check_device(const std::string& value) {
+    constexpr double least = 1e6;
+    constexpr double most = 1e15;
+    const auto devices = device_list(value);
+    const auto device = cuda::parse_device_spec(devices.front());
+    for (const auto& other : devices)
+        if (devices.size() > 1 &&
+            (device.kind != cuda::DeviceSpec::Kind::sim || other != devices.front()))
+            throw std::invalid_argument(
+                fmt::format("\"{}\": devices that share a run's steps are simulated ones of one "
+                            "kind so far, as "
+                            "in sim:1GiB,sim:1GiB; for another device name it alone",
+                            value));
+    if (device.kind == cuda::DeviceSpec::Kind::cuda) {
+        const auto refusal = cuda::cuda_refusal(cuda::inspect_cuda(), device.ordinal);
+        if (!refusal.empty())
+            throw std::invalid_argument(fmt::format("\"{}\": {}", value, refusal));
+    }
+    const auto rate = device.link_bytes_per_s;
+    if (rate != 0 && !(rate >= least && rate < most))
+        throw std::invalid_argument(
+            fmt::format("\"{}\": its link moves {} bytes/s; simulated are 1MB/s to below 1000TB/s",
+                        value, rate));
+}
+
+void check_isa(const std::string& value) {
+    static_cast<void>(cpu_optim::parse_isa(value));
+}
+
+void check_commit_interval(const std::string& value) {
+    static_cast<void>(parse_commit_interval(value));
+}
+
+std::vector<SettingField> model_fields() {
+    return {
+        text({"model", "gpt2:LAYERSxHIDDENxHEADS", "the model; needed", Scope::run},
+             &Settings::model, check_model),
+        number({"vocab", "N", "tokens in the vocabulary", Scope::run}, &Settings::vocab),
+        number({"context", "N", "longest sequence the model can take", Scope::run},
+               &Settings::context),
+        number({"ffn", "N", "width of the feed-forward part", Scope::run, "4 x hidden"},
+               &Settings::ffn),
+        data_field(),
+        number({"seed", "N", "of initial values and of the order of the data", Scope::run},
+               &Settings::seed),
+        number({"batch", "N", "sequences per step", Scope::run}, &Settings::batch),
+        number({"seq", "N", "tokens per sequence", Scope::run, "the context"}, &Settings::seq),
+        choice({"state", "", "format of the optimizer's moments; only fp32 is exact", Scope::run},
+               &Settings::state, {"fp32", "bf16", "int8"}),
+        choice({"compute", "", "format of forward and backward", Scope::run}, &Settings::compute,
+               {"fp32"}, {{"bf16"}}),
+        choice({"grad", "", "format in which gradients leave the device", Scope::run},
+               &Settings::grad, {"fp32"}, {{"bf16"}}),
+    };
+}
+
+std::vector<SettingField> optimizer_fields() {
+    return {
+        choice(
+            {"optimizer", "", "the optimizer", Scope::run}, &Settings::optimizer, optimizer_names(),
+            {{"muon"},
+             {"sam"},
+             {"adafactor",
+              ": it keeps a number for each row and column of whole matrices, and state here is a "
+              "number for each element of a chunk"}}),
+        number({"lr", "X", "peak learning rate", Scope::run}, &Settings::lr),
+        number({"beta1", "X", "decay of the first moment", Scope::run}, &Settings::beta1),
+        number({"beta2", "X", "decay of the second moment (lion: of the first, as it is kept)",
+                Scope::run},
+               &Settings::beta2),
+        number({"momentum", "X", "of sgd, rmsprop and lars; 0: none, and no state for it but lars'",
+                Scope::run},
+               &Settings::momentum),
+        number({"trust-coefficient", "X", "of lars: a step's length, as a part of its weights'",
+                Scope::run},
+               &Settings::trust_coefficient),
+        number({"epsilon", "X", "added to the root of the second moment", Scope::run},
+               &Settings::epsilon),
+        number({"weight-decay", "X", "of matrices; vectors are never decayed", Scope::run},
+               &Settings::weight_decay),
+        choice({"schedule", "", "of the learning rate after the warmup", Scope::run},
+               &Settings::schedule, {"constant", "linear", "cosine"}),
+        number({"warmup", "N", "updates over which the learning rate rises from 0", Scope::run},
+               &Settings::warmup),
+        number(
+            {"min-lr", "X", "learning rate at the schedule's end, as a part of --lr", Scope::run},
+            &Settings::min_lr),
+        number({"schedule-steps", "N",
+                "updates to the schedule's end; fixed by the run, so that a resume with more "
+                "--steps changes nothing that was",
+                Scope::run, "the run's first --steps"},
+               &Settings::schedule_steps),
+        clip_field(),
+        text({"average", "off|ema:DECAY|swa:EVERY",
+              "of the weights, kept beside them (4 bytes each, read and written in an update): "
+              "exponential, or equal over every EVERY-th update",
+              Scope::run},
+             &Settings::average,
+             [](const std::string& value) { static_cast<void>(parse_average(value)); }),
+        choice({"nonfinite", "", "what a step with non-finite gradients does", Scope::run},
+               &Settings::nonfinite, {"skip", "stop"}),
+        choice({"durable", "", "off: one copy on the drive, a crash loses the run", Scope::run},
+               &Settings::durable, {"on", "off"}),
+    };
+}
+
+std::vector<SettingField> length_fields() {
+    return {
+        number({"steps", "N", "steps in all, also after a resume", Scope::length, "none"},
+               &Settings::steps),
+        budget_field(),
+        path({"replay-progress", "FILE", "a metrics.jsonl whose progress takes the clock's place",
+              Scope::length},
+             &Settings::replay_progress),
+    };
+}
+
+std::vector<SettingField> placement_fields() {
+    return {
+        text({"device", "cpu|sim:BYTES[@GB/s][,...]",
+              "where forward and backward run; several simulated ones share each step"},
+             &Settings::device, check_device),
+        bytes(
+            {"device-mem", "BYTES", "a cap below the device's size", Scope::placement, "all of it"},
+            &Settings::device_mem),
+        bytes({"host-mem", "BYTES", "host memory to use", Scope::placement,
+               "free memory minus a margin"},
+              &Settings::host_mem),
+        text({"nvme", "DIR[,DIR...]",
+              "folders of the NVMe tier, one a drive; without it all must fit in memory. A resume "
+              "moves the state to the folders given, or into --out for \"none\""},
+             &Settings::nvme, check_nvme),
+        number({"micro-batches", "N", "parts each device's sequences are cut into",
+                Scope::placement, "the fewest that fit"},
+               &Settings::micro_batches),
+        choice({"recompute", "", "what backward computes again"}, &Settings::recompute,
+               {"auto", "cheap-parts", "full"}),
+        bytes({"chunk-size", "BYTES", "of an fp32 plane of a chunk, a multiple of 64 KiB",
+               Scope::placement, "planned"},
+              &Settings::chunk_size),
+        number({"threads", "N", "threads that compute", Scope::placement, "every processor"},
+               &Settings::threads),
+        text({"isa", "auto|scalar|avx2|avx512", "instruction set of the fused kernels"},
+             &Settings::isa, check_isa),
+        choice({"io-backend", "", "how the drive is driven"}, &Settings::io_backend,
+               backend_choices()),
+    };
+}
+
+std::vector<SettingField> output_fields() {
+    return {
+        path({"out", "DIR", "folder of the run; needed"}, &Settings::out),
+        resume_field(),
+        text({"commit-every", "N|TIME", "steps or time between commits"}, &Settings::commit_every,
+             check_commit_interval),
+        number({"eval-every", "N", "steps between evaluations", Scope::length, "at the end only"},
+               &Settings::eval_every),
+        number(
+            {"eval-sequences", "N", "held-out sequences of an evaluation; 0: none", Scope::length},
+            &Settings::eval_sequences),
+        text({"json", "FILE|-", "where the summary goes as JSON"}, &Settings::json),
+        path({"trace", "FILE", "what ran when, lane by lane, for Chrome or Perfetto",
+              Scope::placement, "nowhere"},
+             &Settings::trace),
+        choice({"probe", "", "measure the machine for the bound (seconds, once)"}, &Settings::probe,
+               {"on", "off"}),
+        path({"profile", "FILE", "the machine's measured rates", Scope::placement,
+              "$XDG_CACHE_HOME/spillway/profile.json"},
+             &Settings::profile),
+    };
+}
+
+/// What is asked of the disk, as soon as the user names it. --out stands before --json and
+/// --trace.
+void check_given(const SettingField& field, const Settings& settings) {
+    if (field.name == "json")
+        check_json_destination(settings.json, settings.out);
+    if (field.name == "trace" && !settings.trace.empty())
+        check_file_destination(settings.trace, settings.out);
+    if (field.name == "profile" && !settings.profile.empty())
+        check_profile_path(settings.profile);
+}
+
+}  // namespace
+
+const std::vector<SettingField>& setting_fields() {
+    static const std::vector<SettingField> all = [] {
+        std::vector<SettingField> fields;
+        for (auto&& part : {model_fields(), optimizer_fields(), length_fields(), placement_fields(),
+                            output_fields()})
+            fields.insert(fields.end(), part.begin(), part.end());
+        return fields;
+    }();
+    return all;
+}
+
+void declare_settings(OptionSet& options, TrainSettings& settings) {
+    const TrainSettings defaults;
+    for (const auto& field : setting_fields()) {
+        const auto shown = field.default_words.empty() && field.kind != JsonKind::boolean
+                               ? field.read(defaults)
+                               : field.default_words;
+        options.add({field.name, field.value_name, field.help, shown, field.kind,
+                     [&settings, &field](const std::string& text) {
+                         field.write(settings, text);
+                         check_given(field, settings);
+                     }});
+    }
+    for (const auto* name : {"tbw", "kv-heads", "tokenizer"})
+        options.refuse(name);
+}
+
+}  // namespace spillway::engine
