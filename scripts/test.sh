@@ -42,7 +42,7 @@ ctest --preset release --parallel "$tests_at_once"
 declare -A suites=([asan]="nvme cuda offload" [tsan]="nvme cuda offload")
 # Hundreds of whole runs, minutes each under a sanitizer; scripts/test_long.sh has them.
 whole_runs="every optimizer|killed at any point|moves between its commits|instruction sets|of its own weights gives"
-whole_runs+="|an average has the same bits|clipped by value or tensor"
+whole_runs+="|an average has the same bits|clipped by value or tensor|lifecycle: fifty engines|lifecycle: three hundred"
 whole_runs+="|placement|power cut|budget|forty million|room is judged|one hash whatever|resumed in other memory"
 # What one thread does after another, or what the file system does: nothing in it could race. Or work that several of
 # oneTBB's threads share, whose hand-over ThreadSanitizer does not see.

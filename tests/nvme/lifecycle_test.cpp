@@ -2,11 +2,8 @@
 // SPDX-FileCopyrightText: The Spillway authors
 //
 // What is left of queues that are made and destroyed, in peace and in the middle of work.
-#include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -14,18 +11,20 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
-#include <unistd.h>
 
 #include "nvme/direct_file.h"
 #include "nvme/huge_page_arena.h"
 #include "nvme/io_backend.h"
 #include "nvme/io_queue.h"
 #include "tests/nvme/patterns.h"
+#include "tests/support/holdings.h"
 #include "tests/support/skip.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/watchdog.h"
 
 using namespace spillway::nvme;
+using spillway::testing::Holdings;
+using spillway::testing::memory_is_own;
 using spillway::testing::skip;
 using spillway::testing::TemporaryFolder;
 using spillway::testing::Watchdog;
@@ -38,35 +37,8 @@ namespace {
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// A sanitizer keeps freed memory for a while, and maps its own.
-constexpr bool memory_is_own = false;
-// What leaks by the cycle shows after fewer, and all is slower.
-constexpr int cycles = 50;
-#else
-constexpr bool memory_is_own = true;
-constexpr int cycles = 500;
-#endif
-
-std::ptrdiff_t entries(const char* folder) {
-    return std::distance(std::filesystem::directory_iterator(folder), {});
-}
-
-/// What a process could leak by the cycle.
-struct Holdings {
-    std::ptrdiff_t descriptors = entries("/proc/self/fd");
-    std::ptrdiff_t threads = entries("/proc/self/task");
-    std::ptrdiff_t mappings = 0;
-    std::ptrdiff_t resident_bytes = 0;
-
-    Holdings() {
-        std::ifstream maps("/proc/self/maps");
-        mappings = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
-        std::ifstream memory("/proc/self/statm");
-        memory >> resident_bytes >> resident_bytes;
-        resident_bytes *= ::sysconf(_SC_PAGESIZE);
-    }
-};
+// What leaks by the cycle shows after fewer where all is slower.
+constexpr int cycles = memory_is_own ? 500 : 50;
 
 bool is_missing(BackendKind kind) {
     const std::string refusal = kind == BackendKind::io_uring ? io_uring_refusal()

@@ -199,6 +199,8 @@ SyntheticOutcome Client::train() {
         }
         if (placement.commit_every != 0 && (iteration + 1) % placement.commit_every == 0)
             engine_->request_commit({iteration + 1, "note"});
+        if (run_.after_step)
+            run_.after_step(iteration + 1);
     }
     if (run_.end == SyntheticEnd::abandoned)
         return outcome;

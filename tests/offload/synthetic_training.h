@@ -87,6 +87,8 @@ struct SyntheticRun {
     /// If set, of an optimizer of whole tensors in place of `groups`.
     std::optional<SyntheticLayerwiseGroups> layerwise = {};
     SyntheticEnd end = SyntheticEnd::committed;
+    /// Called with the number of steps done.
+    std::function<void(std::uint64_t steps)> after_step = {};
 };
 /// What run_synthetic() asks of the planner.
 [[nodiscard]] offload::PlanRequest synthetic_request(const SyntheticRun& run,
