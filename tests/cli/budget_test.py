@@ -8,10 +8,11 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path += [str(HERE), str(HERE.parent / "support")]
+from memory_cap import MemoryCap  # noqa: E402
 from support import CORPUS, run, skip, temporary_folder, train  # noqa: E402
 
 CAP_BYTES = 1280 << 20
@@ -19,41 +20,6 @@ HOST_BYTES, DEVICE_BYTES, OVERHEAD_BYTES = 768 << 20, 256 << 20, 150 << 20
 MODEL = ["--model", "gpt2:24x1024x16", "--context", "256", "--batch", "1", "--seq", "128", "--steps", "3",
          "--eval-sequences", "1", "--probe", "off"]
 MEMORY = ["--device", "sim:256MiB@8GB/s", "--host-mem", "768MiB"]
-
-
-class MemoryCap:
-    """A memory cgroup (v2 or v1) that processes can be put in; `enter` is None where none can be made."""
-
-    def __init__(self, limit_bytes, scratch):
-        self.enter = self.folder = self.mount = None
-        for base, limit in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
-            if self.make(pathlib.Path(base), limit, limit_bytes):
-                return
-        # As root, version 1 can be mounted where nothing else has the controller.
-        mount = pathlib.Path(scratch) / "cgroup"
-        mount.mkdir()
-        if subprocess.run(["mount", "-t", "cgroup", "-o", "memory", "none", mount], capture_output=True).returncode == 0:
-            self.mount = mount
-            self.make(mount, "memory.limit_in_bytes", limit_bytes)
-
-    def make(self, base, limit, limit_bytes):
-        folder = base / f"spillway-test-{os.getpid()}"
-        try:
-            folder.mkdir()
-            if (folder / limit).exists() and (folder / "cgroup.procs").exists():
-                (folder / limit).write_text(str(limit_bytes))
-                self.folder, self.enter = folder, lambda: (folder / "cgroup.procs").write_text(str(os.getpid()))
-                return True
-            folder.rmdir()
-        except OSError:
-            pass
-        return False
-
-    def close(self):
-        if self.folder:
-            self.folder.rmdir()
-        if self.mount:
-            subprocess.run(["umount", self.mount], check=True)
 
 
 def main():
