@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cpu_optim/isa.h"
+#include "engine/compute/blas_kernels.h"
 #include "engine/measure/machine_memory.h"
 #include "engine/measure/profile.h"
 #include "nvme/direct_file.h"
@@ -279,6 +280,7 @@ MachineReport inspect_machine(const fs::path& folder) {
     for (const auto isa : cpu_optim::supported_isas())
         report.isas.emplace_back(cpu_optim::isa_name(isa));
     report.isa = cpu_optim::isa_name(cpu_optim::best_isa());
+    report.blas_kernels = blas_kernels();
     inspect_memory(report);
     report.io_uring = yes_or(nvme::io_uring_refusal());
     report.io_uring_thread = yes_or(io_uring_thread_refusal());

@@ -53,6 +53,7 @@ struct MachineReport {
     double cgroup_processors = 0;       ///< what a control group's quota leaves; 0: no quota
     std::vector<std::string> isas;      ///< narrowest first
     std::string isa;                    ///< chosen by "auto"
+    std::string blas_kernels;           ///< that OpenBLAS runs
     std::vector<NumaNode> numa_nodes;
     std::uint64_t memory_bytes = 0;
     std::uint64_t available_memory_bytes = 0;

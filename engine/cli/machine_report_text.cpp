@@ -135,6 +135,7 @@ std::string machine_report_json(const MachineReport& report) {
               {"cgroup_processors", nullptr},
               {"isas", report.isas},
               {"isa", report.isa},
+              {"blas_kernels", report.blas_kernels},
               {"numa_nodes", Json::array()},
               {"memory_bytes", report.memory_bytes},
               {"available_memory_bytes", report.available_memory_bytes},
@@ -166,6 +167,7 @@ std::vector<std::string> machine_report_lines(const MachineReport& report) {
         line_of("cpu", report.cpu),
         line_of("processors", processors_text(report)),
         line_of("isa", fmt::format("{} (of {})", report.isa, fmt::join(report.isas, ", "))),
+        line_of("products", "OpenBLAS's kernels for " + report.blas_kernels),
     };
     for (const auto& node : report.numa_nodes)
         lines.push_back(

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "cpu_optim/isa.h"
 #include "engine/cli/console.h"
 #include "engine/cli/verb_table.h"
 #include "engine/cli/verbs/bench.h"
@@ -20,6 +22,7 @@
 #include "engine/cli/verbs/inspect.h"
 #include "engine/cli/verbs/plan.h"
 #include "engine/cli/verbs/train.h"
+#include "engine/compute/blas_kernels.h"
 
 namespace {
 
@@ -43,10 +46,24 @@ void ignore_write_signals() {
     std::signal(SIGXFSZ, SIG_IGN);
 }
 
+/// OpenBLAS chooses its kernels when it is loaded, before main(). Where they fall short of the
+/// processor, the program begins anew and tells it which to take.
+void start_with_fast_kernels(char** argv) {
+    using namespace spillway;
+    if (std::getenv(engine::blas_kernels_variable) != nullptr)
+        return;
+    const auto faster = engine::faster_blas_kernels(engine::blas_kernels(), cpu_optim::best_isa());
+    if (!faster)
+        return;
+    ::setenv(engine::blas_kernels_variable, faster->c_str(), 1);
+    ::execv("/proc/self/exe", argv);  // returns where it cannot: slower kernels are right, too
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     using namespace spillway::engine;
+    start_with_fast_kernels(argv);
     reserve_standard_streams();
     ignore_write_signals();
     const std::array verbs{

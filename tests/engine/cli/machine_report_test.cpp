@@ -55,6 +55,7 @@ TEST_CASE("machine_report: every part has an answer, and the folder stays as it 
 
     const auto root = nlohmann::json::parse(machine_report_json(report));
     CHECK(root["isa"] == report.isa);
+    CHECK(root["blas_kernels"] == report.blas_kernels);
     CHECK(root["folder"]["path"] == folder.path().string());
     CHECK(root["io_backend"] == report.io_backend);
     CHECK(root["folder"]["largest_request_bytes"] == queue.largest_request_bytes);
