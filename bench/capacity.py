@@ -55,7 +55,7 @@ def spillway(verb, *arguments, **process):
 
 def flags(model, drive, host_bytes):
     return ["--model", f"gpt2:{model}", "--context", options.seq, "--batch", 1, "--seq", options.seq, "--durable",
-            options.durable, "--probe", "off", "--data", CORPUS, *(["--nvme", drive] if drive else []),
+            options.durable, "--probe", "off", "--lr", "1e-5", "--data", CORPUS, *(["--nvme", drive] if drive else []),
             *(["--host-mem", f"{host_bytes}B"] if host_bytes else [])]
 
 
