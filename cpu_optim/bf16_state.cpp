@@ -56,6 +56,12 @@ struct Bf16State {
             for (std::size_t plane = 0; plane < plane_count; ++plane)
                 state[n][plane] = load_halves(planes[plane] + at + n * hn::Lanes(FloatTag()));
     }
+    template <std::size_t plane_count>
+    HWY_INLINE void prefetch(std::size_t at, std::size_t elements) const {
+#pragma GCC unroll 2
+        for (std::size_t plane = 0; plane < plane_count; ++plane)
+            HWY_NAMESPACE::prefetch(planes[plane] + at, elements * sizeof(std::uint16_t));
+    }
     template <std::size_t plane_count, std::size_t count>
     HWY_INLINE void store(const FloatVector (*state)[most_state_planes], std::size_t at) const {
         if constexpr (plane_count > 0)

@@ -38,6 +38,12 @@ struct FloatState {
             for (std::size_t plane = 0; plane < plane_count; ++plane)
                 state[n][plane] = hn::LoadU(FloatTag(), planes[plane] + at + n * lanes);
     }
+    template <std::size_t plane_count>
+    HWY_INLINE void prefetch(std::size_t at, std::size_t elements) const {
+#pragma GCC unroll 3
+        for (std::size_t plane = 0; plane < plane_count; ++plane)
+            HWY_NAMESPACE::prefetch(planes[plane] + at, elements * sizeof(float));
+    }
     template <std::size_t plane_count, std::size_t count>
     HWY_INLINE void store(const FloatVector (*state)[most_state_planes], std::size_t at) const {
         const std::size_t lanes = hn::Lanes(FloatTag());

@@ -142,13 +142,14 @@ class BlockUpdate {
         FloatVector watched = hn::Zero(f);
         const Bias bias[most_lossy_planes] = {bias_of(0, begin), bias_of(1, begin)};
         for (std::size_t word = 0; word < block_words; word += hn::Lanes(d)) {
-            ask_for(next + parts * word);
+            ask_for_masters(next + parts * word);
             update_words(begin, word, bias, block, found, watched);
         }
         const Encoding<kinds[0]> first(found.largest[0], found.smallest[0]);
         const Encoding<kinds[1]> second(found.largest[1], found.smallest[1]);
         auto place = random_.place(begin);
         for (std::size_t word = 0; word < block_words; word += hn::Lanes(d)) {
+            ask_for_gradients(next + parts * word);
             const BitsVector random[parts] = {
                 random_.hash(place), random_.hash(RandomLanes::moved(place, block_words)),
                 random_.hash(RandomLanes::moved(place, 2 * block_words)),
@@ -175,13 +176,14 @@ class BlockUpdate {
   private:
     static constexpr auto kinds = detail::kinds_of<Coefficients>;
 
-    /// As many elements from `at` on as one step works on.
-    HWY_INLINE void ask_for(std::size_t at) const {
+    /// As many elements from `at` on as one step works on. In both passes, or a core would have
+    /// more requests than it can keep in one and none in the other.
+    HWY_INLINE void ask_for_masters(std::size_t at) const {
+        master_.prefetch(at, parts * hn::Lanes(FloatTag()));
+    }
+    HWY_INLINE void ask_for_gradients(std::size_t at) const {
         const std::size_t elements = parts * hn::Lanes(FloatTag());
-        const auto* const gradient = static_cast<const std::uint8_t*>(run_.gradient);
-        constexpr std::size_t bytes = gradient_bytes(gradient_type);
-        prefetch(gradient + at * bytes, elements * bytes);
-        master_.prefetch(at, elements);
+        prefetch_gradient<gradient_type>(run_.gradient, at, elements);
 #pragma GCC unroll 2
         for (std::size_t plane = 0; plane < Rule::planes; ++plane)
             prefetch(run_.codes[plane] + at, elements);

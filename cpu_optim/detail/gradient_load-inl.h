@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "cpu_optim/gradient_scan.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #if SPILLWAY_VECTOR_TARGET
@@ -38,6 +39,21 @@ HWY_INLINE hn::Vec<D> load_gradient(D d, const void* HWY_RESTRICT gradient, std:
         return hn::PromoteTo(d,
                              hn::LoadU(halves, static_cast<const hwy::float16_t*>(gradient) + i));
     }
+}
+
+/// Asks for the memory of `bytes` from `from` on.
+HWY_INLINE HWY_MAYBE_UNUSED void prefetch(const void* from, std::size_t bytes) {
+    constexpr std::size_t line_bytes = 64;
+    for (std::size_t i = 0; i < bytes; i += line_bytes)
+        hwy::Prefetch(static_cast<const std::uint8_t*>(from) + i);
+}
+
+/// Asks for the memory of `elements` of `gradient` from `i` on.
+template <GradientType type>
+HWY_INLINE HWY_MAYBE_UNUSED void prefetch_gradient(const void* gradient, std::size_t i,
+                                                   std::size_t elements) {
+    prefetch(static_cast<const std::uint8_t*>(gradient) + i * gradient_bytes(type),
+             elements * gradient_bytes(type));
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu_optim/detail/gradient_load-inl.h"
 #include "cpu_optim/detail/split_master-inl.h"
 #include "cpu_optim/split_master.h"
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #if SPILLWAY_VECTOR_TARGET
@@ -27,13 +27,6 @@ namespace {
 HWY_INLINE HWY_MAYBE_UNUSED FloatVector with_one_nan(FloatVector value) {
     const auto quiet_nan = hn::BitCast(FloatTag(), hn::Set(BitsTag(), 0x7FC00000u));
     return hn::IfThenElse(hn::IsNaN(value), quiet_nan, value);
-}
-
-/// Asks for the memory of `bytes` from `from` on.
-HWY_INLINE HWY_MAYBE_UNUSED void prefetch(const void* from, std::size_t bytes) {
-    constexpr std::size_t line_bytes = 64;
-    for (std::size_t i = 0; i < bytes; i += line_bytes)
-        hwy::Prefetch(static_cast<const std::uint8_t*>(from) + i);
 }
 
 /// The weight is fp32 and its own master. `Value` is const where it is only read.

@@ -9,6 +9,7 @@
 #define SPILLWAY_CPU_OPTIM_UPDATE_ADJACENT_INL_H
 #endif
 
+#include <algorithm>
 #include <cstddef>
 
 #include "cpu_optim/detail/elementwise_rules-inl.h"
@@ -75,6 +76,11 @@ HWY_INLINE std::size_t update_adjacent(const Rule& rule, const Master& master,
     return counted;
 }
 
+/// How far ahead of an update its streams are asked for; 0: not at all. Measured: without, two
+/// cores of an Emerald Rapids Xeon update at 47 GB/s, with it at 53. On Zen 3, which takes the
+/// kernels of AVX2, it cost 10 to 20 %.
+constexpr std::size_t elements_ahead = HWY_TARGET <= HWY_AVX3 ? 512 : 0;
+
 /// The one loop of every rule, master layout and gradient type, over the whole vectors of a run.
 /// Two vectors at a time: the second has work while the first waits for its root and division.
 template <GradientType gradient_type, class Rule, class Master, class State>
@@ -84,8 +90,15 @@ HWY_INLINE detail::Progress update_vectors(const Rule& rule, const Master& maste
     const std::size_t lanes = hn::Lanes(FloatTag());
     std::size_t nonfinite = 0;
     std::size_t i = 0;
-    for (; i + 2 * lanes <= elements; i += 2 * lanes)
+    for (; i + 2 * lanes <= elements; i += 2 * lanes) {
+        if constexpr (elements_ahead > 0) {
+            const std::size_t ahead = std::min(i + elements_ahead, elements - 2 * lanes);
+            master.prefetch(ahead, 2 * lanes);
+            planes.template prefetch<Rule::planes>(ahead, 2 * lanes);
+            prefetch_gradient<gradient_type>(gradient, ahead, 2 * lanes);
+        }
         nonfinite += update_adjacent<2, gradient_type>(rule, master, gradient, planes, i);
+    }
     if (i + lanes <= elements) {
         nonfinite += update_adjacent<1, gradient_type>(rule, master, gradient, planes, i);
         i += lanes;
