@@ -83,7 +83,7 @@ def once(options, flags, folder, profile):
             "predicted_bytes": planned, "rss_bytes": run["peak"]["rss_bytes"],
             "memory_ratio": planned / run["peak"]["rss_bytes"],
             "told": {"phase_s": told["phase_s"], "work_s": told["work_s"], "lane_s": told["lane_s"],
-                     "rates": told["rates"]},
+                     "sharing": told["sharing"], "rates": told["rates"]},
             "took": {"phase_s": {name: s / done_steps for name, s in run["phase_s"].items()},
                      "stall_s": {name: s / done_steps for name, s in run["stall_s"].items()}, "steps": steps}}
 

@@ -6,11 +6,15 @@
 #include <chrono>
 #include <cstdint>
 #include <stdexcept>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 #include "cuda/host_mapping.h"
 #include "engine/measure/median.h"
+#include "engine/measure/memory_pass.h"
 #include "engine/model/parameter_stream.h"
+#include "nvme/huge_page_arena.h"
 #include "offload/element_order.h"
 
 namespace spillway::engine {
@@ -113,6 +117,40 @@ void time_passes(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
     }
 }
 
+/// Work through memory on as many threads as a pool has, beside whatever else runs.
+class Company {
+  public:
+    Company(ComputePool& other, std::size_t memory_bytes)
+        : pool_(other.threads(), other.isa()), arena_(memory_bytes) {
+        constexpr double limit_s = 0.1;
+        std::size_t moved_bytes = 0;
+        const auto pass_s = median_pass_s(
+            limit_s, 2, [&] { moved_bytes = change_in_place(pool_, arena_.bytes()); });
+        bytes_per_s_ = static_cast<double>(moved_bytes) / pass_s;
+    }
+
+    /// Works until `body` is done; returns the seconds of work, as it takes alone, done a second.
+    template <class Body>
+    [[nodiscard]] double work_while(const Body& body) {
+        std::size_t moved_bytes = 0;
+        const auto began = std::chrono::steady_clock::now();
+        std::jthread worker([&](const std::stop_token& stop) {
+            while (!stop.stop_requested())
+                moved_bytes += change_in_place(pool_, arena_.bytes());
+        });
+        static_cast<void>(body());
+        worker.request_stop();
+        worker.join();
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
+        return static_cast<double>(moved_bytes) / bytes_per_s_ / taken.count();
+    }
+
+  private:
+    ComputePool pool_;
+    nvme::HugePageArena arena_;
+    double bytes_per_s_ = 0;
+};
+
 /// As many sequences as about a third of a second takes, at least one a thread.
 std::uint32_t timed_sequences(const Gpt2Config& config, const BatchShape& shape,
                               std::size_t threads) {
@@ -172,6 +210,33 @@ PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute, ComputePoo
     };
     return {.forward_s = whole(one.median().forward_s, few.median().forward_s),
             .backward_s = whole(one.median().backward_s, few.median().backward_s)};
+}
+
+double calibrate_sharing(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
+                         const Gpt2Config& config, const BatchShape& shape,
+                         std::size_t parameter_bytes, std::size_t memory_bytes) {
+    constexpr double limit_s = 0.25;
+    constexpr double most = 4;  // what is measured while a busy machine does other things
+    auto timed = shape;
+    timed.sequences = timed_sequences(config, shape, pool.threads());
+    timed.micro_batches = 1;
+    auto less = config;
+    less.layers = 1;
+    FewPlacesStream parameters(device, compute, config, parameter_bytes);
+    Company company(pool, memory_bytes);
+    const auto passes_s = [&](PassSamples& samples) {
+        time_passes(device, compute, pool, less, timed, parameters, limit_s, samples);
+        const auto median = samples.median();
+        return median.forward_s + median.backward_s;
+    };
+    PassSamples alone;
+    PassSamples beside;
+    static_cast<void>(passes_s(alone));
+    const auto share = company.work_while([&] { return passes_s(beside); });
+    const auto alone_s = passes_s(alone);
+    const auto beside_s = beside.median().forward_s + beside.median().backward_s;
+    // Of each second beside it, `share` is work.
+    return std::clamp((beside_s - alone_s) / (share * beside_s), 1.0, most);
 }
 
 void warm_up(cuda::Device& device, cuda::Stream& compute, ComputePool& pool) {

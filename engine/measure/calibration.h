@@ -20,6 +20,15 @@ namespace spillway::engine {
                                        ComputePool& pool, const Gpt2Config& config,
                                        const BatchShape& shape, std::size_t parameter_bytes);
 
+/// What a second of the memory manager's work (updates, weights on their way) adds to passes of the
+/// run's shapes that it runs beside, on a processor that does both: 1 if their times just added up,
+/// and more where they wait for each other's threads and share caches. Measured with changes of
+/// `memory_bytes` in place, which work through memory as an update does. Takes about a second.
+[[nodiscard]] double calibrate_sharing(cuda::Device& device, cuda::Stream& compute,
+                                       ComputePool& pool, const Gpt2Config& config,
+                                       const BatchShape& shape, std::size_t parameter_bytes,
+                                       std::size_t memory_bytes);
+
 /// One step of a tiny model, so that what libraries allocate once is there before it is measured.
 void warm_up(cuda::Device& device, cuda::Stream& compute, ComputePool& pool);
 

@@ -26,6 +26,7 @@
 #include "engine/measure/drive_choice.h"
 #include "engine/measure/drive_probe.h"
 #include "engine/measure/median.h"
+#include "engine/measure/memory_pass.h"
 #include "nvme/huge_page_arena.h"
 
 namespace spillway::engine {
@@ -35,8 +36,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t least_memory_bytes = std::size_t{4} << 20;
-/// What a thread takes at a time: fits the second-level cache, as the tiles of a real update do.
-constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 /// In flight on a drive at a time: about what the planes of a pipeline's slots take.
 constexpr std::size_t drive_buffer_bytes = std::size_t{32} << 20;
 constexpr std::size_t first_link_bytes = std::size_t{64} << 10;
@@ -48,18 +47,10 @@ constexpr double dram_share = 0.15;
 constexpr double link_share = 0.05;  // each way
 
 double probe_dram(ComputePool& pool, std::span<std::byte> memory, double limit_s) {
-    const auto words = std::span(reinterpret_cast<std::uint64_t*>(memory.data()),
-                                 memory.size() / sizeof(std::uint64_t));
-    constexpr std::size_t piece_words = piece_bytes / sizeof(std::uint64_t);
-    const auto pieces = words.size() / piece_words;
-    const auto pass = [&] {
-        pool.for_each(pieces, [&](std::size_t piece) {
-            for (auto& word : words.subspan(piece * piece_words, piece_words))
-                word = (word ^ 0x9E3779B97F4A7C15u) + 1;
-        });
-    };
-    const auto moved_bytes = 2 * pieces * piece_bytes;
-    return static_cast<double>(moved_bytes) / median_pass_s(limit_s, 1, pass);
+    std::size_t moved_bytes = 0;
+    const auto pass_s =
+        median_pass_s(limit_s, 1, [&] { moved_bytes = change_in_place(pool, memory); });
+    return static_cast<double>(moved_bytes) / pass_s;
 }
 
 /// Rates each way of a device with memory of its own; a link of a known rate is not measured. The

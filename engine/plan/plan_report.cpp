@@ -119,6 +119,7 @@ Json prediction_json(const PlanReport& r) {
           {"weights", costs.weights_s},
           {"gradients", costs.gradients_s},
           {"checksums", costs.checksums_s}}},
+        {"sharing", costs.sharing},
         {"commit",
          {{"bytes", costs.commit_bytes},
           {"seconds", p.commit.seconds},

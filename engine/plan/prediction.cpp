@@ -19,9 +19,11 @@ struct Phase {
 };
 
 double seconds_of(const Phase& phase, const StepCosts& costs) {
-    // One processor does both, or a GPU and a processor one each.
+    // One processor does both, or a GPU and a processor one each. On one they get in each other's
+    // way while both are there.
+    const double together_s = std::min(phase.pass_s, phase.host_s);
     const double compute_s = costs.passes_by == PassesBy::cpu
-                                 ? phase.pass_s + phase.host_s
+                                 ? phase.pass_s + phase.host_s + (costs.sharing - 1) * together_s
                                  : std::max(phase.pass_s, phase.host_s);
     return std::max({compute_s,
                      nvme_time_s(costs.rates, phase.nvme_read_bytes, phase.nvme_written_bytes),

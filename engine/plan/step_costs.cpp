@@ -23,6 +23,12 @@ std::size_t probed_bytes(const PlannedRun& run) {
     return std::clamp(run.plan.host_bytes(run.budgets.device_kind), least, most);
 }
 
+/// Enough that no second-level cache holds it.
+std::size_t shared_bytes(const PlannedRun& run) {
+    constexpr std::size_t most = std::size_t{64} << 20;
+    return std::min(probed_bytes(run) / 2, most);
+}
+
 /// Remembered for a day, else measured.
 MachineProfile find_profile_of(const PlannedRun& run, const RunMachine& machine, Console& console) {
     constexpr double max_age_s = 24 * 3600;
@@ -122,7 +128,8 @@ cuda::DeviceStatistics RunMachine::device_statistics() const {
 MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine, Console& console) {
     const auto profile = find_profile_of(run, machine, console);
     const auto drive = profile.drive.value_or(DriveRates{});
-    return {
+    const auto weights_bytes = run.plan.device_bytes() - run.plan.activation_bytes;
+    MachineSpeed speed{
         .passes_by = machine.compute->kernels() != nullptr ? PassesBy::gpu : PassesBy::cpu,
         .rates = {.nvme_read = drive.read_bytes_per_s,
                   .nvme_write = drive.write_bytes_per_s,
@@ -132,8 +139,13 @@ MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine, Con
                   .dram = profile.dram_bytes_per_s},
         .update = calibrate_update(run.settings, run.layout.order.parameters(), probed_bytes(run)),
         .pass = calibrate_pass(*machine.device, *machine.compute, *machine.pool, run.layout.config,
-                               run.plan.shape, run.plan.device_bytes() - run.plan.activation_bytes),
+                               run.plan.shape, weights_bytes),
         .pass_tokens = tokens_per_step(run.settings) / run.budgets.ranks};
+    if (speed.passes_by == PassesBy::cpu)
+        speed.sharing =
+            calibrate_sharing(*machine.device, *machine.compute, *machine.pool, run.layout.config,
+                              run.plan.shape, weights_bytes, shared_bytes(run));
+    return speed;
 }
 
 StepDemand StepCosts::demand() const noexcept {
@@ -156,6 +168,7 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
     StepCosts costs;
     costs.rates = speed.rates;
     costs.passes_by = speed.passes_by;
+    costs.sharing = speed.sharing;
     costs.pass = {.forward_s = speed.pass.forward_s * passes,
                   .backward_s = speed.pass.backward_s * passes};
     costs.update_s = seconds_at(static_cast<double>(parameters), speed.update.parameters_per_s);

@@ -58,6 +58,7 @@ struct MachineSpeed {
     UpdateSpeed update;  ///< of the run's optimizer
     PassTimes pass;      ///< of pass_tokens, everything resident
     std::uint64_t pass_tokens = 0;
+    double sharing = 1;  ///< what a second of other work adds to passes on the same processor
 };
 
 /// From the machine's profile, made within the last day or now, and passes of the run's own shapes
@@ -76,6 +77,7 @@ struct StepCosts {
     double weights_s = 0;
     double gradients_s = 0;
     double checksums_s = 0;
+    double sharing = 1;  ///< what a second of that and of updates adds to passes beside it
     /// Bytes: of the update's own traffic (a second pass over gradients on the drive too), of
     /// weights read for the passes, and of gradients that wait on the drive (written, then read).
     std::uint64_t update_read_bytes = 0;

@@ -102,6 +102,17 @@ TEST_CASE("prediction: work on what moves is the processor's too, where it belon
     CHECK(predict_step(costs, UpdateTiming::as_completed).seconds == Approx(12.75));
 }
 
+TEST_CASE("prediction: work and passes of one processor get in each other's way") {
+    auto costs = costs_of_a_step();
+    costs.sharing = 1.5;
+    CHECK(predict_step(costs, UpdateTiming::after_norm).forward_s == Approx(3 + 1 + 0.5));
+    CHECK(predict_step(costs, UpdateTiming::after_norm).backward_s == Approx(6));
+    costs.update_s = 4;  // a second of it when the pass is over
+    CHECK(predict_step(costs, UpdateTiming::after_norm).forward_s == Approx(3 + 4 + 1.5));
+    costs.passes_by = PassesBy::gpu;
+    CHECK(predict_step(costs, UpdateTiming::after_norm).forward_s == Approx(4));
+}
+
 TEST_CASE("prediction: memory that everything passes through is a limit of its own") {
     auto costs = costs_of_a_step();
     costs.rates.dram = 10;
