@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "offload/commit_log.h"
+#include "offload/detail/activations/activation_mover.h"
 #include "offload/detail/drives/drive_files.h"
 #include "offload/detail/gradients/gradient_collector.h"
 #include "offload/detail/gradients/gradient_spill.h"
@@ -43,7 +44,7 @@ class OffloadEngine::Impl {
           device_(device),
           compute_(compute),
           ledger_(plan_.host_bytes),
-          trace_(detail::trace_engine(options_.trace, device.memory_kind())),
+          trace_(open_trace()),
           planes_(plan_, order_.tiles(), ledger_),
           staging_(plan_, planes_, homeless_gradients(), ledger_),
           queues_(folder_.extents_folders().size(), options_.io, staging_.pieces(), options_.trace),
@@ -134,6 +135,20 @@ class OffloadEngine::Impl {
         return streamer_->acquire(unit) + begin % tile_elements;
     }
     void release_weights(std::size_t unit) { streamer_->release(unit); }
+
+    std::unique_ptr<ActivationStore> open_activations(cuda::Device& device, cuda::Stream& compute) {
+        if (plan_.activations.moved_bytes() == 0)
+            return nullptr;
+        // A row is one stream's: only the device's that weights are streamed to is recorded.
+        const detail::ActivationMover::Context context{
+            monitor_, plan_.activations, device,
+            compute,  stalls_,           &device == &device_ ? trace_ : detail::EngineTrace()};
+        return std::make_unique<detail::ActivationMover>(
+            context,
+            detail::ActivationSpill(queues_, folder_.extents_folders(), plan_.activations,
+                                    shares()),
+            ledger_);
+    }
 
     float* acquire_gradient(std::size_t unit) {
         if (!step_open_)
@@ -226,6 +241,12 @@ class OffloadEngine::Impl {
         return {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size()), plan_.planes,
                 detail::place_count(order_.tiles(), options_.durability,
                                     folder_.manifest().region_tiles)};
+    }
+    [[nodiscard]] detail::EngineTrace open_trace() const {
+        auto rows = detail::trace_engine(options_.trace, device_.memory_kind());
+        if (plan_.activations.moved_bytes() != 0)
+            detail::trace_activations(options_.trace, rows);
+        return rows;
     }
     [[nodiscard]] detail::TileStore open_store() {
         auto drives =
@@ -366,6 +387,10 @@ const float* OffloadEngine::acquire_weights(std::size_t unit) {
 }
 void OffloadEngine::release_weights(std::size_t unit) {
     impl_->release_weights(unit);
+}
+std::unique_ptr<ActivationStore> OffloadEngine::open_activations(cuda::Device& device,
+                                                                 cuda::Stream& compute) {
+    return impl_->open_activations(device, compute);
 }
 float* OffloadEngine::acquire_gradient(std::size_t unit) {
     return impl_->acquire_gradient(unit);

@@ -13,6 +13,7 @@
 
 #include "cpu_optim/isa.h"
 #include "cuda/device.h"
+#include "offload/activations.h"
 #include "offload/average_rule.h"
 #include "offload/drive_statistics.h"
 #include "offload/element_order.h"
@@ -132,6 +133,12 @@ class OffloadEngine {
     void release_weights(std::size_t unit);
     [[nodiscard]] float* acquire_gradient(std::size_t unit);
     void release_gradient(std::size_t unit);
+
+    /// Keeps the inputs of layers that leave `device`, as the plan has them; work is queued on
+    /// `compute`. One for each device, while no pass is under way. Allocates what the plan says;
+    /// the engine must outlive it. Null: the plan moves none.
+    [[nodiscard]] std::unique_ptr<ActivationStore> open_activations(cuda::Device& device,
+                                                                    cuda::Stream& compute);
 
     /// Blocks until every gradient of the step has been taken in and scanned.
     [[nodiscard]] GradientSummary finish_gradients();

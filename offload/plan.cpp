@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "offload/detail/activations/activation_needs.h"
 #include "offload/detail/drives/tile_store.h"
 #include "offload/detail/gradients/gradient_scans.h"
 #include "offload/detail/placement/memory_ledger.h"
@@ -84,6 +85,7 @@ class Planner {
                    ? 0
                    : arena_bytes(resident_bytes + plan_.planes.size() * plane_gap_bytes);
     }
+    void add_activations(std::vector<MemoryItem>& items) const;
     void finish_host_items(std::size_t whole_ranks);
     [[nodiscard]] std::size_t host_left_bytes() const;
     [[nodiscard]] std::size_t pipeline_slots() const {
@@ -209,7 +211,19 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_ranks) const {
     if (request_.passes != 1)
         items.push_back(
             {"measures of tensors", detail::measures_bytes(tiles_, order_.tensors().size())});
+    add_activations(items);
     return items;
+}
+
+void Planner::add_activations(std::vector<MemoryItem>& items) const {
+    const auto needs = detail::activation_needs(request_.activations);
+    const auto of_all = [&](std::size_t bytes) { return request_.activation_stores * bytes; };
+    if (needs.resident_bytes != 0)
+        items.push_back({"layer inputs", of_all(arena_bytes(needs.resident_bytes))});
+    if (needs.staging_bytes != 0)
+        items.push_back({"staging of layer inputs", of_all(arena_bytes(needs.staging_bytes))});
+    if (needs.table_bytes != 0)
+        items.push_back({"tables of layer inputs", of_all(needs.table_bytes)});
 }
 
 std::vector<std::uint8_t>& Planner::residency(Rank rank) {
@@ -379,6 +393,8 @@ OffloadPlan Planner::make() {
     plan_.disk_bytes += detail::extents_bytes(tiles_, request_.durability, plan_.planes,
                                               detail::region_tiles_for(tiles_, request_.drives));
     plan_.gradient_uses = request_.gradient_uses;
+    plan_.activations = request_.activations;
+    plan_.activation_stores = request_.activation_stores;
     choose_kept();
     detail::count_traffic(order_, units_, request_, plan_);
     // Of the client's state, for which a table has room, it writes as much as there is: little.

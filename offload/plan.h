@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda/device.h"
+#include "offload/activations.h"
 #include "offload/element_order.h"
 #include "offload/plane.h"
 
@@ -46,6 +47,8 @@ struct PlanRequest {
     Durability durability = Durability::on;
     std::vector<std::size_t> training_uses;  ///< units whose weights one step acquires, in order
     std::vector<std::size_t> gradient_uses;  ///< units whose gradient one step releases, in order
+    ActivationLayout activations = {};  ///< of each device: what of it leaves the device is kept
+    std::size_t activation_stores = 1;  ///< devices
 };
 
 /// One line of a budget.
@@ -94,7 +97,7 @@ struct OffloadPlan {
     std::vector<MemoryItem> device_items;  ///< what is allocated on the device
     std::size_t host_bytes = 0;            ///< sum of host_items
     std::size_t device_bytes = 0;          ///< sum of device_items
-    std::uint64_t disk_bytes = 0;          ///< extents, both copies, and spilled gradients
+    std::uint64_t disk_bytes = 0;  ///< extents, both copies, spilled gradients and layers' inputs
 
     std::vector<std::size_t> gradient_uses;  ///< as in the request
     std::uint64_t nvme_read_bytes_per_step = 0;
@@ -103,11 +106,15 @@ struct OffloadPlan {
     /// once. The rest is the update's.
     std::uint64_t nvme_weight_read_bytes_per_step = 0;
     std::uint64_t nvme_gradient_bytes_per_step = 0;
+    std::uint64_t nvme_activation_bytes_per_step = 0;  ///< of each too, likewise
     /// By a commit beside the steps' own traffic: planes in host memory, the table, the record.
     /// Of make_plan().
     std::uint64_t commit_bytes = 0;
     std::uint64_t to_device_bytes_per_step = 0;
     std::uint64_t to_host_bytes_per_step = 0;
+
+    ActivationLayout activations;       ///< as in the request
+    std::size_t activation_stores = 1;  ///< as in the request
 
     /// Planes that an update of `chunk` needs: all of `planes` unless it says otherwise.
     std::vector<PlaneSet> chunk_planes;

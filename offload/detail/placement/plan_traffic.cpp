@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "offload/detail/activations/activation_needs.h"
 #include "offload/detail/placement/unit_cache.h"
 
 namespace spillway::offload::detail {
@@ -49,8 +50,12 @@ void count_traffic(const ElementOrder& order, std::span<const Unit> units,
         plan.nvme_read_bytes_per_step += moved * plan.reads_of(chunk);
         plan.nvme_written_bytes_per_step += moved;
     }
-    plan.nvme_read_bytes_per_step += plan.nvme_weight_read_bytes_per_step;
-    plan.disk_bytes += plan.nvme_gradient_bytes_per_step;
+    plan.nvme_activation_bytes_per_step =
+        plan.activation_stores * activation_needs(plan.activations).disk_bytes;
+    plan.nvme_read_bytes_per_step +=
+        plan.nvme_weight_read_bytes_per_step + plan.nvme_activation_bytes_per_step;
+    plan.nvme_written_bytes_per_step += plan.nvme_activation_bytes_per_step;
+    plan.disk_bytes += plan.nvme_gradient_bytes_per_step + plan.nvme_activation_bytes_per_step;
 }
 
 }  // namespace spillway::offload::detail

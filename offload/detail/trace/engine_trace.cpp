@@ -69,6 +69,15 @@ EngineTrace trace_engine(StepTrace* trace, cuda::MemoryKind device) {
     return rows;
 }
 
+void trace_activations(StepTrace* trace, EngineTrace& rows) {
+    if (trace == nullptr)
+        return;
+    const auto lane = trace->add_lane(
+        {"layer inputs", Cause::link, {Cause::nvme_read, Cause::nvme_write, Cause::compute}});
+    rows.inputs = trace->add_row(lane);
+    rows.input_waits = trace->add_wait_row(lane, "layer input waits");
+}
+
 EngineTrace trace_updates(StepTrace* trace) {
     EngineTrace rows;
     if (trace != nullptr)

@@ -20,10 +20,14 @@ struct EngineTrace {
     TraceRow update;
     TraceRow update_waits;
     TraceRow commit;
+    TraceRow inputs;  ///< layers' inputs, copied from the device and to it
+    TraceRow input_waits;
 };
 
 /// Adds the lanes of an engine that streams weights to a device of that kind. Null: an empty one.
 [[nodiscard]] EngineTrace trace_engine(StepTrace* trace, cuda::MemoryKind device);
+/// Adds the lane of the inputs of layers that leave the device.
+void trace_activations(StepTrace* trace, EngineTrace& rows);
 /// The lanes of one whose weights are its client's: updates and commits.
 [[nodiscard]] EngineTrace trace_updates(StepTrace* trace);
 
