@@ -185,6 +185,7 @@ PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute, ComputePoo
     timed.sequences = compute.kernels() != nullptr ? shape.sequences / shape.micro_batches
                                                    : timed_sequences(config, shape, pool.threads());
     timed.micro_batches = 1;
+    timed.input_places = 0;
     FewPlacesStream parameters(device, compute, config, parameter_bytes);
     const auto time = [&](std::uint32_t layers, PassSamples& samples) {
         auto less = config;
@@ -199,7 +200,8 @@ PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute, ComputePoo
     constexpr double quick_s = 0.1;
     const auto first = one.median();
     const std::uint32_t wanted = first.forward_s + first.backward_s < quick_s ? 4 : 2;
-    const auto layers = std::min(wanted, config.layers);
+    const auto places = shape.input_places == 0 ? config.layers : shape.input_places;
+    const auto layers = std::min(wanted, places);
     // In turn: what slows the machine for a while slows both.
     time(layers, few);
     time(1, one);

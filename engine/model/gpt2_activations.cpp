@@ -78,7 +78,7 @@ std::size_t logits_rows(const Gpt2Config& config, const TokenRows& rows) {
 
 Gpt2Activations::Gpt2Activations(const Gpt2Config& config, const BatchShape& shape,
                                  std::size_t threads, std::byte* base)
-    : config_(config), shape_(shape) {
+    : config_(config), shape_(shape), places_(config.layers, shape.input_places) {
     kept_tokens_ = shape.recompute == Recompute::full ? micro_tokens(shape) : step_tokens(shape);
     logits_rows_ = engine::logits_rows(config, attention_shape(config, shape).rows);
     carve(threads, base);
@@ -96,7 +96,7 @@ void Gpt2Activations::carve(std::size_t threads, std::byte* base) {
         carver.take<std::int32_t>(shape_.sequences * (shape_.sequence_tokens + std::size_t{1}));
     token_losses_ = carver.take<double>(tokens);
     loss_ = carver.take<double>(1);
-    block_inputs_ = carver.take<float>((config_.layers + std::size_t{1}) * tokens * hidden);
+    block_inputs_ = carver.take<float>((places_.places() + 1) * tokens * hidden);
     residual_gradient_ = carver.take<float>(tokens * hidden);
     kept_.qkv = carver.take<float>(kept * 3 * hidden);
     kept_.attended = carver.take<float>(kept * hidden);
@@ -119,7 +119,12 @@ void Gpt2Activations::carve(std::size_t threads, std::byte* base) {
 }
 
 float* Gpt2Activations::block_input(std::size_t layer, std::size_t token) const noexcept {
-    return block_inputs_ + (layer * step_tokens(shape_) + token) * config_.hidden;
+    const auto place = layer == config_.layers ? places_.places() : places_.place_of(layer);
+    return block_inputs_ + (place * step_tokens(shape_) + token) * config_.hidden;
+}
+
+float* Gpt2Activations::passing_input(std::size_t layer, std::size_t token) const noexcept {
+    return block_input(layer % 2 == 0 ? 0 : config_.layers, token);
 }
 
 BlockActivations Gpt2Activations::block(std::size_t layer, std::size_t token) const noexcept {

@@ -9,6 +9,7 @@
 #include "engine/compute/layer_norm.h"
 #include "engine/model/gpt2_config.h"
 #include "engine/model/gpt2_step.h"
+#include "engine/model/layer_input_places.h"
 
 namespace spillway::engine {
 
@@ -40,9 +41,12 @@ class Gpt2Activations {
 
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
+    [[nodiscard]] const LayerInputPlaces& input_places() const noexcept { return places_; }
     /// Input of block `layer` from token `token` of the step on; layer == layers: the last one's
     /// output.
     [[nodiscard]] float* block_input(std::size_t layer, std::size_t token) const noexcept;
+    /// The same for a pass that keeps nothing, whose inputs take turns in two places.
+    [[nodiscard]] float* passing_input(std::size_t layer, std::size_t token) const noexcept;
     /// Of a block for the micro-batch that starts at `token`. With Recompute::full there is only
     /// one set, and both arguments are ignored.
     [[nodiscard]] BlockActivations block(std::size_t layer, std::size_t token) const noexcept;
@@ -62,6 +66,7 @@ class Gpt2Activations {
 
     Gpt2Config config_;
     BatchShape shape_;
+    LayerInputPlaces places_;
     std::size_t kept_tokens_ = 0;  ///< of one set of block activations
     std::size_t logits_rows_ = 0;
     std::size_t bytes_ = 0;

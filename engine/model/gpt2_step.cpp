@@ -15,6 +15,7 @@
 #include "engine/model/gpt2_block.h"
 #include "engine/model/gpt2_head.h"
 #include "engine/model/gpt2_tensors.h"
+#include "engine/model/leaving_inputs.h"
 #include "engine/model/pass_host_memory.h"
 #include "offload/stream_span.h"
 
@@ -36,7 +37,7 @@ double seconds(Clock::time_point from, Clock::time_point to) {
 class Gpt2Step::Impl {
   public:
     Impl(cuda::Device& device, cuda::Stream& compute, ComputePool& pool, const Gpt2Config& config,
-         const BatchShape& shape, offload::TraceRow trace)
+         const BatchShape& shape, offload::TraceRow trace, offload::ActivationStore* inputs)
         : config_(resolved_for(config, shape)),
           shape_(shape),
           stream_(compute),
@@ -45,10 +46,20 @@ class Gpt2Step::Impl {
           offsets_(config_),
           buffer_(device.allocate(device_bytes(config, shape, pool.threads()))),
           memory_(config_, shape, pool.threads(), buffer_.data()),
+          inputs_(memory_, inputs, config_.layers,
+                  shape.sequences / shape.micro_batches * std::size_t{shape.sequence_tokens}),
           host_(device, shape.sequences * (shape.sequence_tokens + std::size_t{1})),
           all_rows_{shape.sequences, shape.sequence_tokens},
-          micro_rows_{shape.sequences / shape.micro_batches, shape.sequence_tokens} {}
-    ~Impl() { drain(); }
+          micro_rows_{shape.sequences / shape.micro_batches, shape.sequence_tokens} {
+        if (inputs == nullptr && memory_.input_places().places() < config_.layers)
+            throw std::invalid_argument(
+                fmt::format("{} places for the inputs of {} layers, and nobody to keep the others",
+                            memory_.input_places().places(), config_.layers));
+    }
+    ~Impl() {
+        inputs_.close();
+        drain();
+    }
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
 
@@ -56,7 +67,8 @@ class Gpt2Step::Impl {
         return finishing([&] {
             upload(tokens, all_rows_);
             mark(0);
-            embed_tokens(parameters, all_rows_);
+            embed_tokens(parameters, all_rows_, memory_.block_input(0, 0));
+            over_micro_batches([&](std::size_t token) { inputs_.after_made(0, token); });
             for (std::size_t layer = 0; layer < config_.layers; ++layer)
                 block_forward(parameters, layer);
             mark(1);
@@ -73,7 +85,7 @@ class Gpt2Step::Impl {
         return finishing([&] {
             upload(tokens, all_rows_);
             mark(0);
-            embed_tokens(parameters, all_rows_);
+            embed_tokens(parameters, all_rows_, memory_.passing_input(0, 0));
             for (std::size_t layer = 0; layer < config_.layers; ++layer)
                 block_evaluate(parameters, layer, micro_rows_, shape_.micro_batches);
             head_evaluate(parameters);
@@ -98,7 +110,7 @@ class Gpt2Step::Impl {
             check_ids(tokens);
             copy_tokens(tokens);
             mark(0);
-            embed_tokens(parameters, rows);
+            embed_tokens(parameters, rows, memory_.passing_input(0, 0));
             for (std::size_t layer = 0; layer < config_.layers; ++layer)
                 block_evaluate(parameters, layer, rows, 1);
             head_logits(parameters, rows, logits);
@@ -195,12 +207,12 @@ class Gpt2Step::Impl {
         return {*compute_, config_, rows, memory_.scratch(token), memory_.logits_rows()};
     }
 
-    void embed_tokens(ParameterStream& parameters, const TokenRows& rows) {
+    void embed_tokens(ParameterStream& parameters, const TokenRows& rows, float* into) {
         const float* table = parameters.acquire_weights(token_table_unit);
         const float* positions = parameters.acquire_weights(position_table_unit);
         launch("embed", [=, this] {
             compute_->embed(rows, token_ids(0), config_.hidden, config_.vocabulary, table,
-                            positions, memory_.block_input(0, 0));
+                            positions, into);
         });
         parameters.release_weights(token_table_unit);
         parameters.release_weights(position_table_unit);
@@ -217,11 +229,13 @@ class Gpt2Step::Impl {
         const std::size_t unit = first_block_unit + layer;
         const auto weights = offsets_.block(parameters.acquire_weights(unit));
         over_micro_batches([&](std::size_t token) {
+            inputs_.before_made(layer + 1, token);
             launch("block_forward", layer, [=, this] {
                 block_compute(micro_rows_, token)
                     .forward(weights, memory_.block_input(layer, token),
                              memory_.block(layer, token), memory_.block_input(layer + 1, token));
             });
+            inputs_.after_made(layer + 1, token);
         });
         parameters.release_weights(unit);
     }
@@ -235,8 +249,8 @@ class Gpt2Step::Impl {
             const std::size_t token = i * rows.tokens();
             launch("block_evaluate", layer, [=, this] {
                 block_compute(rows, token)
-                    .forward(weights, memory_.block_input(layer % 2, token), memory_.block(0, 0),
-                             memory_.block_input((layer + 1) % 2, token));
+                    .forward(weights, memory_.passing_input(layer, token), memory_.block(0, 0),
+                             memory_.passing_input(layer + 1, token));
             });
         }
         parameters.release_weights(unit);
@@ -294,7 +308,7 @@ class Gpt2Step::Impl {
             launch("head_evaluate", [=, this] {
                 head_compute(micro_rows_, token)
                     .evaluate(weights.norm, weights.table,
-                              memory_.block_input(config_.layers % 2, token), token_ids(token),
+                              memory_.passing_input(config_.layers, token), token_ids(token),
                               memory_.token_losses() + token);
             });
         });
@@ -306,7 +320,7 @@ class Gpt2Step::Impl {
         const HeadWeights weights = acquire_head(parameters);
         launch("head_logits", [=, this] {
             head_compute(rows, 0).last_logits(weights.norm, weights.table,
-                                              memory_.block_input(config_.layers % 2, 0));
+                                              memory_.passing_input(config_.layers, 0));
         });
         parameters.release_weights(final_norm_unit());
         parameters.release_weights(token_table_unit);
@@ -321,6 +335,7 @@ class Gpt2Step::Impl {
         const auto gradients = offsets_.block(parameters.acquire_gradient(unit));
         const auto first = parameters.first_contribution();
         over_micro_batches([&](std::size_t token) {
+            inputs_.before_used(layer, token);
             launch("block_backward", layer, [=, this] {
                 const auto block = block_compute(micro_rows_, token);
                 const auto kept = memory_.block(layer, token);
@@ -330,6 +345,7 @@ class Gpt2Step::Impl {
                 block.backward(weights, input, kept, token == 0 ? first : Contribution::further,
                                gradients, memory_.residual_gradient(token));
             });
+            inputs_.after_used(layer, token);
         });
         parameters.release_gradient(unit);
         parameters.release_weights(unit);
@@ -373,6 +389,7 @@ class Gpt2Step::Impl {
     Gpt2Offsets offsets_;
     cuda::DeviceBuffer buffer_;
     Gpt2Activations memory_;  ///< cut from buffer_
+    LeavingInputs inputs_;
     PassHostMemory host_;
     TokenRows all_rows_;
     TokenRows micro_rows_;
@@ -385,8 +402,9 @@ std::size_t Gpt2Step::device_bytes(const Gpt2Config& config, const BatchShape& s
 }
 
 Gpt2Step::Gpt2Step(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
-                   const Gpt2Config& config, const BatchShape& shape, offload::TraceRow trace)
-    : impl_(std::make_unique<Impl>(device, compute, pool, config, shape, trace)) {}
+                   const Gpt2Config& config, const BatchShape& shape, offload::TraceRow trace,
+                   offload::ActivationStore* inputs)
+    : impl_(std::make_unique<Impl>(device, compute, pool, config, shape, trace, inputs)) {}
 
 Gpt2Step::~Gpt2Step() = default;
 

@@ -11,6 +11,7 @@
 #include "engine/compute/compute_pool.h"
 #include "engine/model/gpt2_config.h"
 #include "engine/model/parameter_stream.h"
+#include "offload/activations.h"
 #include "offload/step_trace.h"
 
 namespace spillway::engine {
@@ -20,14 +21,16 @@ enum class Recompute {
     full,         ///< keep only each block's input; the whole block is computed again
 };
 
-/// Sequences of one step and how they are cut. micro_batches and recompute are placement: they
-/// change no bit of loss or gradients.
+/// Sequences of one step and how they are cut. micro_batches, recompute and input_places are
+/// placement: they change no bit of loss or gradients.
 struct BatchShape {
     std::uint32_t sequences = 1;
     std::uint32_t sequence_tokens = 0;
     std::uint32_t micro_batches = 1;  ///< divides sequences
     Recompute recompute = Recompute::cheap_parts;
     std::uint32_t step_sequences = 0;  ///< of the step that these are a part of; 0: they are all
+    std::uint32_t input_places = 0;    ///< for layers' inputs on the device (LayerInputPlaces); 0:
+                                       ///< one for each
 };
 
 /// Seconds of the last pass on the compute stream, waits included. The head stage (final LayerNorm,
@@ -47,8 +50,11 @@ class Gpt2Step {
                                                   std::size_t threads);
 
     /// `trace`: where the parts of a pass are recorded, as the compute stream comes to them.
+    /// `inputs`: keeps those that leave the device; needed where the shape has some do
+    /// so. It must outlive this, and serves nobody else.
     Gpt2Step(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
-             const Gpt2Config& config, const BatchShape& shape, offload::TraceRow trace = {});
+             const Gpt2Config& config, const BatchShape& shape, offload::TraceRow trace = {},
+             offload::ActivationStore* inputs = nullptr);
     ~Gpt2Step();
     Gpt2Step(const Gpt2Step&) = delete;  // work in flight points at it
     Gpt2Step& operator=(const Gpt2Step&) = delete;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <optional>
 
+#include "engine/plan/input_placement.h"
 #include "engine/settings/optimizer_choice.h"
 #include "offload/step_trace.h"
 
@@ -76,35 +77,156 @@ class Planning {
         for (const auto& shape : shapes) {
             if (activation_bytes(shape) > budgets_.device_bytes / 2)
                 continue;
-            if (auto plan = try_shape(shape))
-                return *std::move(plan);
+            if (auto plan = try_shape(shape, 0))
+                return with_weights_in_memory(*std::move(plan));
         }
         for (const auto& shape : shapes) {
-            if (auto plan = try_shape(shape))
+            if (auto plan = try_shape(shape, 0))
+                return with_weights_in_memory(*std::move(plan));
+        }
+        for (const auto& shape : shapes) {
+            if (auto plan = try_leaving(shape))
                 return *std::move(plan);
         }
         // The shape that needs least says what is missing.
-        return plan_shape(*std::min_element(shapes.begin(), shapes.end(),
-                                            [&](const BatchShape& a, const BatchShape& b) {
-                                                return activation_bytes(a) < activation_bytes(b);
-                                            }));
+        const auto least = std::ranges::min_element(shapes, {}, [&](const BatchShape& shape) {
+            return activation_bytes(with_fewest_places(shape));
+        });
+        const auto shape = with_fewest_places(*least);
+        return plan_shape(
+            shape, nvme_ == offload::NvmeTier::absent ? leaving_inputs(layout_.config, shape) : 0);
     }
 
   private:
     std::size_t activation_bytes(const BatchShape& shape) const {
         return Gpt2Step::device_bytes(layout_.config, shape, threads_);
     }
+    [[nodiscard]] bool computes_in_host_memory() const {
+        return budgets_.device_kind == cuda::MemoryKind::host;
+    }
+    /// Inputs can go nowhere from a `host` device without a drive.
+    [[nodiscard]] bool inputs_can_leave() const {
+        return nvme_ == offload::NvmeTier::present || !computes_in_host_memory();
+    }
+    [[nodiscard]] BatchShape with_fewest_places(BatchShape shape) const {
+        constexpr std::uint32_t fewest = 2;
+        if (inputs_can_leave() && layout_.config.layers > fewest)
+            shape.input_places = fewest;
+        return shape;
+    }
 
-    std::optional<TrainPlan> try_shape(const BatchShape& shape) const {
+    std::optional<TrainPlan> try_shape(const BatchShape& shape, std::size_t inputs_in_host) const {
         try {
-            return plan_shape(shape);
+            return plan_shape(shape, inputs_in_host);
         } catch (const offload::PlanRefused&) {
             return std::nullopt;
         }
     }
 
-    TrainPlan plan_shape(const BatchShape& shape) const {
-        const bool on_host = budgets_.device_kind == cuda::MemoryKind::host;
+    /// With that many of the inputs in host memory as leave it room for what costs more a byte; of
+    /// a `host` device none, since they were there before.
+    std::optional<TrainPlan> try_places(BatchShape shape, std::uint32_t places) const {
+        shape.input_places = places == layout_.config.layers ? 0 : places;
+        const auto leaving = leaving_inputs(layout_.config, shape);
+        if (nvme_ == offload::NvmeTier::absent)
+            return try_shape(shape, leaving);
+        auto best = try_shape(shape, 0);
+        if (!best || computes_in_host_memory() || !dearer_than_inputs_resident(best->offload))
+            return best;
+        std::size_t fits = 0;
+        std::size_t beyond = leaving + 1;
+        while (fits + 1 < beyond) {
+            const auto tried = (fits + beyond) / 2;
+            auto plan = try_shape(shape, tried);
+            if (plan && dearer_than_inputs_resident(plan->offload)) {
+                fits = tried;
+                best = std::move(plan);
+            } else {
+                beyond = tried;
+            }
+        }
+        return best;
+    }
+
+    /// Of a `host` device: the most places with which `good` holds of the plan, or none.
+    template <typename Good>
+    std::optional<TrainPlan> most_places(const BatchShape& shape, const Good& good) const {
+        std::optional<TrainPlan> best;
+        std::uint32_t fits = with_fewest_places(shape).input_places;
+        std::uint32_t beyond = layout_.config.layers;
+        if (fits == 0)
+            return best;
+        best = try_places(shape, fits);
+        if (!best || !good(*best))
+            return std::nullopt;
+        while (fits + 1 < beyond) {
+            const auto tried = (fits + beyond) / 2;
+            auto plan = try_places(shape, tried);
+            if (plan && good(*plan)) {
+                fits = tried;
+                best = std::move(plan);
+            } else {
+                beyond = tried;
+            }
+        }
+        return best;
+    }
+
+    std::optional<TrainPlan> try_leaving(const BatchShape& shape) const {
+        if (computes_in_host_memory()) {
+            if (auto plan = most_places(shape, has_weights_in_memory))
+                return plan;
+            return most_places(shape, [](const TrainPlan&) { return true; });
+        }
+        std::uint32_t fits = with_fewest_places(shape).input_places;
+        std::uint32_t beyond = layout_.config.layers;
+        if (fits == 0)
+            return std::nullopt;
+        while (fits + 1 < beyond) {
+            const auto tried = (fits + beyond) / 2;
+            (device_holds(shape, tried) ? fits : beyond) = tried;
+        }
+        return try_places(shape, fits);
+    }
+
+    /// Whatever host memory says.
+    bool device_holds(BatchShape shape, std::uint32_t places) const {
+        shape.input_places = places;
+        try {
+            static_cast<void>(plan_shape(shape, 0));
+        } catch (const offload::PlanRefused& refused) {
+            return !is_of_device(refused);
+        }
+        return true;
+    }
+    static bool is_of_device(const offload::PlanRefused& refused) {
+        return std::string_view(refused.what()).starts_with("device memory");
+    }
+
+    static bool has_weights_in_memory(const TrainPlan& plan) {
+        return dearer_than_inputs_resident(plan.offload);
+    }
+
+    /// A byte of an input costs less on the drive than a byte of a weight. A `host` device has one
+    /// memory for both.
+    TrainPlan with_weights_in_memory(TrainPlan plan) const {
+        if (!computes_in_host_memory() || nvme_ == offload::NvmeTier::absent ||
+            has_weights_in_memory(plan))
+            return plan;
+        auto better = most_places(plan.shape, has_weights_in_memory);
+        if (!better && with_fewest_places(plan.shape).input_places != 0)
+            better = try_places(plan.shape, with_fewest_places(plan.shape).input_places);
+        return better && nvme_bytes_per_step(*better) < nvme_bytes_per_step(plan)
+                   ? *std::move(better)
+                   : plan;
+    }
+
+    static std::uint64_t nvme_bytes_per_step(const TrainPlan& plan) {
+        return plan.offload.nvme_read_bytes_per_step + plan.offload.nvme_written_bytes_per_step;
+    }
+
+    TrainPlan plan_shape(const BatchShape& shape, std::size_t inputs_in_host) const {
+        const bool on_host = computes_in_host_memory();
         TrainPlan plan{.shape = shape, .activation_bytes = activation_bytes(shape), .offload = {}};
         plan.client_host_bytes =
             token_bytes(settings_) + trace_bytes(settings_) + (on_host ? plan.activation_bytes : 0);
@@ -126,7 +248,9 @@ class Planning {
             .durability =
                 settings_.durable == "off" ? offload::Durability::off : offload::Durability::on,
             .training_uses = gpt2_training_uses(layout_.config),
-            .gradient_uses = gradient_uses(layout_)};
+            .gradient_uses = gradient_uses(layout_),
+            .activations = input_layout(layout_.config, shape, inputs_in_host),
+            .activation_stores = budgets_.ranks};
         try {
             if (shared) {
                 plan.group = offload::plan_group(layout_.order, layout_.units,
@@ -140,8 +264,7 @@ class Planning {
         } catch (const offload::PlanRefused& refused) {
             // The user's budget holds both: name its whole, not the part that was left.
             // A group's units pass through host memory: once it is planned, that is what lacks.
-            const bool device =
-                std::string_view(refused.what()).starts_with("device memory") && !plan.group;
+            const bool device = is_of_device(refused) && !plan.group;
             const auto own = device ? plan.activation_bytes : plan.client_host_bytes;
             throw offload::PlanRefused(device ? "device memory" : "host memory",
                                        refused.needed_bytes + own, refused.available_bytes + own,
@@ -150,19 +273,22 @@ class Planning {
         return plan;
     }
 
-    static void require_room(const char* tier, std::size_t needed, std::size_t available) {
+    void require_room(const char* tier, std::size_t needed, std::size_t available) const {
         // Nothing would be left for the state either.
         if (needed >= available)
             throw offload::PlanRefused(
                 tier, needed + 1, available,
-                "activations and data alone do not fit; raise the budget, take fewer --batch "
-                "sequences, more --micro-batches or a shorter --seq");
+                std::string("activations and data alone do not fit; raise the budget, take fewer "
+                            "--batch sequences, more --micro-batches or a shorter --seq") +
+                    (inputs_can_leave() ? ""
+                                        : ", or give an --nvme folder so that layers' inputs can "
+                                          "leave memory"));
     }
 
     std::string advice() const {
         return nvme_ == offload::NvmeTier::absent
                    ? "raise the budget (--host-mem, --device-mem), or give an --nvme folder so "
-                     "that state can live on a drive"
+                     "that state and layers' inputs can live on a drive"
                    : "raise the budget (--host-mem, --device-mem), take a smaller model, fewer "
                      "--batch sequences or a shorter --seq";
     }

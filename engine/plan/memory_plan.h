@@ -57,10 +57,20 @@ struct TrainPlan {
     }
     /// Over all links together.
     [[nodiscard]] std::uint64_t to_device_bytes_per_step() const noexcept {
-        return group ? group->to_device_bytes_per_step : offload.to_device_bytes_per_step;
+        return (group ? group->to_device_bytes_per_step : offload.to_device_bytes_per_step) +
+               moved_input_bytes();
     }
     [[nodiscard]] std::uint64_t to_host_bytes_per_step() const noexcept {
-        return group ? group->to_host_bytes_per_step : offload.to_host_bytes_per_step;
+        return (group ? group->to_host_bytes_per_step : offload.to_host_bytes_per_step) +
+               moved_input_bytes();
+    }
+    /// Bytes of layers' inputs that rest there: of all devices.
+    [[nodiscard]] std::uint64_t inputs_in(offload::ActivationTier tier) const noexcept {
+        return offload.activation_stores * offload.activations.bytes_in(tier);
+    }
+    /// Layers' inputs that leave a device in a step, and come back to it: of all devices.
+    [[nodiscard]] std::uint64_t moved_input_bytes() const noexcept {
+        return offload.activation_stores * offload.activations.moved_bytes();
     }
     [[nodiscard]] const std::vector<offload::MemoryItem>& device_items() const noexcept {
         return group ? group->device_items : offload.device_items;
@@ -69,7 +79,10 @@ struct TrainPlan {
 
 /// Micro-batches (of each device's sequences) and recomputation as set, or chosen: the cheapest
 /// recomputation, then the fewest micro-batches, that leave half a budget to the state, else that
-/// fit at all. Throws offload::PlanRefused naming the tier, the bytes needed and available.
+/// fit at all, else that fit if as few layers' inputs as it takes leave the device. Inputs leave a
+/// `host` device also where weights would be on the drive otherwise. Those that leave rest in host
+/// memory as far as that leaves room for the weights, the others on the drive. Throws
+/// offload::PlanRefused naming the tier, the bytes needed and available.
 [[nodiscard]] TrainPlan plan_training(const ModelLayout& layout, const TrainSettings& settings,
                                       std::size_t threads, const MemoryBudgets& budgets,
                                       offload::NvmeTier nvme);

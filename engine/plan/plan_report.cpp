@@ -94,6 +94,8 @@ Json traffic_json(const PlanReport& r) {
             {"nvme_written", plan.nvme_written_bytes_per_step},
             {"nvme_weights_read", plan.nvme_weight_read_bytes_per_step},
             {"nvme_gradients", plan.nvme_gradient_bytes_per_step},
+            {"nvme_layer_inputs", plan.nvme_activation_bytes_per_step},
+            {"link_layer_inputs", link ? r.run.plan.moved_input_bytes() : 0},
             {"h2d", link ? r.run.plan.to_device_bytes_per_step() : 0},
             {"d2h", link ? r.run.plan.to_host_bytes_per_step() : 0},
             {"nvme_bytes_per_parameter", nvme_bytes_per_parameter(r)}};
@@ -118,7 +120,8 @@ Json prediction_json(const PlanReport& r) {
           {"update", costs.update_s},
           {"weights", costs.weights_s},
           {"gradients", costs.gradients_s},
-          {"checksums", costs.checksums_s}}},
+          {"checksums", costs.checksums_s},
+          {"layer_inputs", costs.inputs_s}}},
         {"sharing", costs.sharing},
         {"commit",
          {{"bytes", costs.commit_bytes},
@@ -256,6 +259,7 @@ std::string plan_report_json(const PlanReport& r) {
         {"bytes_without_offloading", bytes_without_offloading(run.plan, parameters)},
         {"tiers", tiers_json(r)},
         {"placement", placement_json(r)},
+        {"layer_inputs", layer_inputs_json(run.plan)},
         {"bytes_per_step", traffic_json(r)},
         {"prediction", r.prediction ? prediction_json(r) : Json(nullptr)},
         {"endurance", r.endurance ? endurance_json(*r.endurance) : Json(nullptr)},
@@ -286,6 +290,14 @@ std::vector<std::string> plan_report_lines(const PlanReport& r) {
     for (const auto& place : placements(run))
         lines.push_back(fmt::format("  {:<11} {:<12} {}", place.name, human_bytes(place.host_bytes),
                                     human_bytes(place.nvme_bytes)));
+    if (plan.moved_input_bytes() > 0) {
+        using offload::ActivationTier;
+        lines.push_back(
+            fmt::format("layer inputs  {} on the device, {} in host memory, {} on the drive",
+                        human_bytes(plan.inputs_in(ActivationTier::device)),
+                        human_bytes(plan.inputs_in(ActivationTier::host)),
+                        human_bytes(plan.inputs_in(ActivationTier::nvme))));
+    }
     lines.push_back(fmt::format(
         "traffic       {} read from the drive and {} written a step, {:.2f} bytes a parameter",
         human_bytes(plan.offload.nvme_read_bytes_per_step),

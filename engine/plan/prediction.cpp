@@ -58,17 +58,21 @@ double commit_share_s(const StepCosts& costs, const CommitPrediction& commit, do
 
 StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing) {
     const double half_weights = static_cast<double>(costs.weight_read_bytes) / 2;
-    const double half_link = static_cast<double>(costs.to_device_bytes) / 2;
+    const auto inputs = static_cast<double>(costs.input_bytes);
+    const auto input_link = static_cast<double>(costs.input_link_bytes);
+    const double half_link = (static_cast<double>(costs.to_device_bytes) - input_link) / 2;
     Phase forward{.pass_s = costs.pass.forward_s,
-                  .host_s = costs.weights_s / 2,
+                  .host_s = (costs.weights_s + costs.inputs_s) / 2,
                   .nvme_read_bytes = half_weights,
-                  .to_device_bytes = half_link};
+                  .nvme_written_bytes = inputs,
+                  .to_device_bytes = half_link,
+                  .to_host_bytes = input_link};
     Phase backward{.pass_s = costs.pass.backward_s,
-                   .host_s = costs.weights_s / 2 + costs.gradients_s,
-                   .nvme_read_bytes = half_weights,
+                   .host_s = (costs.weights_s + costs.inputs_s) / 2 + costs.gradients_s,
+                   .nvme_read_bytes = half_weights + inputs,
                    .nvme_written_bytes = static_cast<double>(costs.gradient_bytes),
-                   .to_device_bytes = half_link,
-                   .to_host_bytes = static_cast<double>(costs.to_host_bytes)};
+                   .to_device_bytes = half_link + input_link,
+                   .to_host_bytes = static_cast<double>(costs.to_host_bytes) - input_link};
     const bool waits = timing == offload::UpdateTiming::after_norm;
     add_update(waits ? forward : backward, costs);
     StepPrediction prediction;
@@ -85,8 +89,12 @@ StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing
 }
 
 std::uint64_t hiding_tokens(const StepCosts& costs, std::uint64_t tokens_per_step) {
-    const double nvme_s = lane_times(costs.rates, costs.demand()).nvme_s;
-    const double pass_s = costs.pass.forward_s + costs.pass.backward_s;
+    // Layers' inputs grow with the tokens as the passes do: they take of what hides the rest.
+    auto state = costs;
+    state.input_bytes = 0;
+    const double nvme_s = lane_times(costs.rates, state.demand()).nvme_s;
+    const double inputs_s = lane_times(costs.rates, costs.demand()).nvme_s - nvme_s;
+    const double pass_s = costs.pass.forward_s + costs.pass.backward_s - inputs_s;
     if (!(nvme_s > 0) || !(pass_s > 0))
         return 0;
     return static_cast<std::uint64_t>(

@@ -32,7 +32,7 @@ struct StepPrediction {
 [[nodiscard]] StepPrediction predict_step(const StepCosts& costs, offload::UpdateTiming timing);
 
 /// Tokens a step needs at least for its passes to hide the drive (T* of the design); 0 without
-/// traffic there, or when the passes were not measured.
+/// traffic there, when the passes were not measured, or when layers' inputs alone take longer.
 [[nodiscard]] std::uint64_t hiding_tokens(const StepCosts& costs, std::uint64_t tokens_per_step);
 
 }  // namespace spillway::engine

@@ -68,6 +68,11 @@ void add_handling(const PlannedRun& run, const MachineSpeed& speed, StepCosts& c
         seconds_at(joined * fetched, speed.rates.dram) +
         seconds_at(static_cast<double>(costs.weight_read_bytes), speed.update.checksum_bytes_per_s);
     costs.gradients_s = seconds_at(taken * gradients, speed.rates.dram);
+    // Each way copied, to a line that is read before, by the processor; or by a GPU's link.
+    const double copied = speed.passes_by == PassesBy::gpu ? 0 : 2 * 3;
+    costs.inputs_s =
+        seconds_at(copied * static_cast<double>(run.plan.moved_input_bytes()), speed.rates.dram) +
+        seconds_at(2 * static_cast<double>(costs.input_bytes), speed.update.checksum_bytes_per_s);
     costs.checksums_s =
         seconds_at(static_cast<double>(costs.update_read_bytes + costs.update_written_bytes +
                                        2 * costs.gradient_bytes),
@@ -150,8 +155,8 @@ MachineSpeed measure_speed(const PlannedRun& run, const RunMachine& machine, Con
 
 StepDemand StepCosts::demand() const noexcept {
     const double pass_s = pass.forward_s + pass.backward_s;
-    return {.nvme_read_bytes = update_read_bytes + weight_read_bytes + gradient_bytes,
-            .nvme_written_bytes = update_written_bytes + gradient_bytes,
+    return {.nvme_read_bytes = update_read_bytes + weight_read_bytes + gradient_bytes + input_bytes,
+            .nvme_written_bytes = update_written_bytes + gradient_bytes + input_bytes,
             .to_device_bytes = to_device_bytes,
             .to_host_bytes = to_host_bytes,
             .dram_bytes = dram_bytes,
@@ -177,10 +182,13 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
             seconds_at(2.0 * sizeof(float) * static_cast<double>(parameters), speed.rates.dram);
     costs.weight_read_bytes = plan.nvme_weight_read_bytes_per_step;
     costs.gradient_bytes = plan.nvme_gradient_bytes_per_step;
-    costs.update_read_bytes =
-        plan.nvme_read_bytes_per_step - costs.weight_read_bytes - costs.gradient_bytes;
-    costs.update_written_bytes = plan.nvme_written_bytes_per_step - costs.gradient_bytes;
+    costs.input_bytes = plan.nvme_activation_bytes_per_step;
+    costs.update_read_bytes = plan.nvme_read_bytes_per_step - costs.weight_read_bytes -
+                              costs.gradient_bytes - costs.input_bytes;
+    costs.update_written_bytes =
+        plan.nvme_written_bytes_per_step - costs.gradient_bytes - costs.input_bytes;
     if (run.budgets.device_kind == cuda::MemoryKind::device) {
+        costs.input_link_bytes = run.plan.moved_input_bytes();
         costs.to_device_bytes = run.plan.to_device_bytes_per_step();
         costs.to_host_bytes = run.plan.to_host_bytes_per_step();
     }

@@ -77,6 +77,7 @@ struct StepCosts {
     double weights_s = 0;
     double gradients_s = 0;
     double checksums_s = 0;
+    double inputs_s = 0;  ///< of layers' inputs that leave a device: copied and verified
     double sharing = 1;  ///< what a second of that and of updates adds to passes beside it
     /// Bytes: of the update's own traffic (a second pass over gradients on the drive too), of
     /// weights read for the passes, and of gradients that wait on the drive (written, then read).
@@ -84,6 +85,10 @@ struct StepCosts {
     std::uint64_t update_written_bytes = 0;
     std::uint64_t weight_read_bytes = 0;
     std::uint64_t gradient_bytes = 0;
+    /// Of layers' inputs: written to the drive in forward and read in backward; and of what crosses
+    /// the link, to the host in forward and to the device in backward.
+    std::uint64_t input_bytes = 0;
+    std::uint64_t input_link_bytes = 0;
     std::uint64_t to_device_bytes = 0;
     std::uint64_t to_host_bytes = 0;
     std::uint64_t dram_bytes = 0;

@@ -22,6 +22,7 @@
 #include "engine/train/train_report.h"
 #include "nvme/direct_file.h"
 #include "nvme/links.h"
+#include "offload/disk_room.h"
 
 namespace spillway::engine {
 namespace {
@@ -283,6 +284,8 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
     auto run = fit_run(std::move(settings), gpu.get(), available_memory(), console);
     if (!folder || place == StatePlace::moves)
         require_disk(run.plan, run.settings);
+    else if (const auto inputs = run.plan.offload.nvme_activation_bytes_per_step; inputs > 0)
+        offload::require_disk_room(nvme_folders(run.settings.nvme), inputs);  // extents have theirs
     for (const auto& line : train_plan_lines(run.plan, run.budgets))
         console.line(line);
     RunSetup setup{.run = std::move(run),

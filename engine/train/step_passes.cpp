@@ -14,8 +14,9 @@ class OneDevicePasses final : public StepPasses {
                     offload::OffloadEngine& engine)
         : engine_(engine),
           parameters_(engine),
+          inputs_(engine.open_activations(*machine.device, *machine.compute)),
           step_(*machine.device, *machine.compute, *machine.pool, run.layout.config, run.plan.shape,
-                engine.compute_row()) {}
+                engine.compute_row(), inputs_.get()) {}
 
     void begin(const std::vector<std::size_t>& uses, offload::WeightKind kind) override {
         engine_.begin_pass(uses, kind);
@@ -31,6 +32,7 @@ class OneDevicePasses final : public StepPasses {
   private:
     offload::OffloadEngine& engine_;
     OffloadParameterStream parameters_;
+    std::unique_ptr<offload::ActivationStore> inputs_;  ///< null: none leave the device
     Gpt2Step step_;
 };
 
@@ -67,10 +69,11 @@ class GroupPasses final : public StepPasses {
         for (const auto& member : machine.members()) {
             const auto rank = static_cast<unsigned>(steps_.size());
             parameters_.emplace_back(group_, rank);
+            inputs_.push_back(engine.open_activations(member.device, member.compute));
             // A row of the trace is one stream's.
             steps_.push_back(std::make_unique<Gpt2Step>(
                 member.device, member.compute, *machine.pool, run.layout.config, run.plan.shape,
-                rank == 0 ? engine.compute_row() : offload::TraceRow()));
+                rank == 0 ? engine.compute_row() : offload::TraceRow(), inputs_.back().get()));
         }
     }
 
@@ -102,6 +105,7 @@ class GroupPasses final : public StepPasses {
 
     offload::DeviceGroup group_;
     std::vector<GroupParameterStream> parameters_;
+    std::vector<std::unique_ptr<offload::ActivationStore>> inputs_;  ///< null: none leave
     std::vector<std::unique_ptr<Gpt2Step>> steps_;
     std::vector<double> losses_;  ///< by rank
 };

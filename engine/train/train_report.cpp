@@ -28,6 +28,7 @@ Json plan_json(const TrainResult& r) {
     return {{"micro_batches", plan.shape.micro_batches},
             {"recompute", plan.shape.recompute == Recompute::full ? "full" : "cheap-parts"},
             {"activation_bytes", plan.activation_bytes},
+            {"layer_inputs", layer_inputs_json(plan)},
             {"host_budget_bytes", r.budgets.host_bytes},
             {"host_bytes", plan.host_bytes(r.budgets.device_kind)},
             {"device_budget_bytes", r.budgets.device_bytes},
@@ -216,6 +217,12 @@ std::vector<std::string> train_plan_lines(const TrainPlan& plan, const MemoryBud
             human_bytes(plan.device_bytes()), human_bytes(budgets.device_bytes),
             budgets.ranks == 1 ? "" : fmt::format(" on each of {} devices", budgets.ranks),
             human_bytes(plan.activation_bytes)));
+    if (plan.moved_input_bytes() > 0)
+        lines.push_back(fmt::format(
+            "plan: of the layers' inputs {} in host memory and {} on the drive between forward and "
+            "backward",
+            human_bytes(plan.inputs_in(offload::ActivationTier::host)),
+            human_bytes(plan.inputs_in(offload::ActivationTier::nvme))));
     return lines;
 }
 

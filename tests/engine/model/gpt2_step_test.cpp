@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -93,6 +97,55 @@ class RecordingStream final : public ParameterStream {
     ParameterStream& inner_;
 };
 
+/// Keeps inputs at once, and spoils what whoever relies on them too early or too late would read.
+class StrictStore final : public offload::ActivationStore {
+  public:
+    StrictStore(cuda::Stream& compute, std::size_t input_bytes)
+        : compute_(compute), input_bytes_(input_bytes) {}
+
+    void save(std::size_t layer, std::size_t micro_batch, const std::byte* at) override {
+        auto& kept = kept_[{layer, micro_batch}];
+        REQUIRE(kept.empty());
+        kept.resize(input_bytes_);
+        compute_.copy_to_host(kept.data(), at, input_bytes_);
+        places_[{layer, micro_batch}] = const_cast<std::byte*>(at);
+    }
+    void wait_saved(std::size_t layer, std::size_t micro_batch) override {
+        REQUIRE(!kept_[{layer, micro_batch}].empty());
+        spoil(places_[{layer, micro_batch}]);
+    }
+    void fetch(std::size_t layer, std::size_t micro_batch, std::byte* to) override {
+        REQUIRE(to == places_[{layer, micro_batch}]);
+        spoil(to);
+        fetched_.insert({layer, micro_batch});
+    }
+    void wait_fetched(std::size_t layer, std::size_t micro_batch) override {
+        REQUIRE(fetched_.erase({layer, micro_batch}) == 1);
+        auto& kept = kept_[{layer, micro_batch}];
+        compute_.copy_to_device(places_[{layer, micro_batch}], kept.data(), input_bytes_);
+        compute_.synchronize();
+        kept.clear();
+        ++moved;
+    }
+    void close() noexcept override {}
+
+    [[nodiscard]] bool is_empty() const {
+        return std::ranges::all_of(kept_, [](const auto& one) { return one.second.empty(); });
+    }
+    std::size_t moved = 0;
+
+  private:
+    void spoil(std::byte* place) {
+        compute_.launch("spoil", [=, this] { std::memset(place, 0xFF, input_bytes_); });
+    }
+    using Input = std::pair<std::size_t, std::size_t>;
+    cuda::Stream& compute_;
+    std::size_t input_bytes_;
+    std::map<Input, std::vector<std::byte>> kept_;
+    std::map<Input, std::byte*> places_;
+    std::set<Input> fetched_;
+};
+
 /// Everything a pass needs, on one device.
 class Machine {
   public:
@@ -108,7 +161,9 @@ class Machine {
           stream_(device_->create_stream("compute")),
           pool_(settings.threads, settings.isa),
           parameters_(*device_, *stream_, config, StaticParameterStream::Blocks::separate),
-          step_(*device_, *stream_, pool_, config, shape) {
+          inputs_(*stream_, std::size_t{shape.sequences} / shape.micro_batches *
+                                shape.sequence_tokens * config.hidden * sizeof(float)),
+          step_(*device_, *stream_, pool_, config, shape, {}, &inputs_) {
         const auto weights = random_weights(config);
         for (offload::TensorId i = 0; i < weights.size(); ++i)
             parameters_.write_weights(i, weights[i]);
@@ -131,6 +186,7 @@ class Machine {
 
     Gpt2Step& step() { return step_; }
     StaticParameterStream& parameters() { return parameters_; }
+    [[nodiscard]] const StrictStore& inputs() const { return inputs_; }
     cuda::Device& device() { return *device_; }
 
   private:
@@ -139,6 +195,7 @@ class Machine {
     std::unique_ptr<cuda::Stream> stream_;
     ComputePool pool_;
     StaticParameterStream parameters_;
+    StrictStore inputs_;
     Gpt2Step step_;
 };
 
@@ -256,6 +313,40 @@ TEST_CASE(
         require_same(run(1, Recompute::cheap_parts, {"sim:64MiB", 1, cpu_optim::best_isa()}),
                      expected, config);
     }
+}
+
+TEST_CASE("gpt2_step: inputs that leave the device and come back change no bit") {
+    Gpt2Config config = odd_model();
+    config.layers = 5;
+    const auto tokens = random_tokens(config, 4 * 41);
+    const auto expected = Machine(config, {4, 40, 1, Recompute::cheap_parts}, {}).train(tokens);
+    for (const std::uint32_t places : {2u, 3u, 4u, 5u})
+        for (const std::uint32_t micro_batches : {1u, 2u, 4u})
+            for (const auto* const device : {"cpu", "sim:64MiB"}) {
+                const auto recompute = places % 2 == 0 ? Recompute::full : Recompute::cheap_parts;
+                CAPTURE(places, micro_batches, device);
+                Machine machine(config, {4, 40, micro_batches, recompute, 0, places},
+                                {device, 2, cpu_optim::best_isa()});
+                for (std::size_t step = 1; step <= 2; ++step) {
+                    require_same(machine.train(tokens), expected, config);
+                    CHECK(machine.inputs().moved == step * (5 - places) * micro_batches);
+                    CHECK(machine.inputs().is_empty());
+                    CHECK(machine.step().evaluate(machine.parameters(), tokens) == expected.loss);
+                }
+            }
+}
+
+TEST_CASE("gpt2_step: inputs that have to leave need somebody to keep them") {
+    Gpt2Config config = odd_model();
+    config.layers = 3;
+    const auto device = cuda::make_device("cpu", std::size_t{1} << 30);
+    const auto stream = device->create_stream("compute");
+    ComputePool pool(1, cpu_optim::best_isa());
+    const BatchShape shape{1, 8, 1, Recompute::full, 0, 2};
+    CHECK_THROWS_AS(Gpt2Step(*device, *stream, pool, config, shape), std::invalid_argument);
+    auto all = shape;
+    all.input_places = 0;
+    CHECK(Gpt2Step::device_bytes(config, shape, 1) < Gpt2Step::device_bytes(config, all, 1));
 }
 
 TEST_CASE(

@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/plan/memory_plan.h"
 
+#include <algorithm>
+
 #include <catch2/catch.hpp>
 
 using namespace spillway::engine;
@@ -83,6 +85,77 @@ TEST_CASE("memory_plan: devices that share a step have their part of its sequenc
     CHECK(plan.host_bytes(MemoryKind::device) ==
           plan.client_host_bytes + plan.offload.host_bytes + plan.offload.device_bytes);
     CHECK(plan.host_bytes(MemoryKind::device) <= shared.host_bytes);
+}
+
+TEST_CASE("memory_plan: layers' inputs leave a device that is too small for them") {
+    using spillway::offload::ActivationTier;
+    auto settings = small();
+    settings.model = "gpt2:16x64x2";
+    settings.batch = 64;  // an input is 1 MiB
+    settings.micro_batches = 8;
+    settings.recompute = "full";
+    const auto layout = make_layout(settings);
+    const auto plan_with = [&](std::size_t host, std::size_t device, NvmeTier nvme) {
+        return plan_training(layout, settings, 2, {MemoryKind::device, host, device}, nvme);
+    };
+    std::size_t least_on_device = 16;
+    std::size_t most_in_host = 0;
+    for (std::size_t device = 40 * mib; device >= 8 * mib; device -= 2 * mib) {
+        CAPTURE(device);
+        const auto roomy = plan_with(256 * mib, device, NvmeTier::present);
+        const auto& inputs = roomy.offload.activations;
+        CHECK(roomy.device_bytes() <= device);
+        CHECK(inputs.layers_in(ActivationTier::nvme) == 0);  // host memory is free
+        CHECK(inputs.layers_in(ActivationTier::device) <= least_on_device);
+        least_on_device = inputs.layers_in(ActivationTier::device);
+        most_in_host = std::max(most_in_host, inputs.layers_in(ActivationTier::host));
+        CHECK(roomy.moved_input_bytes() == inputs.layers_in(ActivationTier::host) * mib);
+        // Without a drive host memory need not hold more than the device does not.
+        const auto enough = roomy.host_bytes(MemoryKind::device);
+        CHECK(plan_with(enough, device, NvmeTier::absent).moved_input_bytes() ==
+              roomy.moved_input_bytes());
+    }
+    CHECK(least_on_device < 8);
+    CHECK(most_in_host > 8);
+    // With less host memory moments leave it first, then inputs, weights last.
+    bool some_on_drive = false;
+    for (std::size_t host = 40 * mib; host >= 18 * mib; host -= mib) {
+        CAPTURE(host);
+        const auto plan = plan_with(host, 9 * mib, NvmeTier::present);
+        CHECK(plan.host_bytes(MemoryKind::device) <= host);
+        const auto on_drive = plan.inputs_in(ActivationTier::nvme);
+        CHECK(plan.offload.nvme_activation_bytes_per_step == on_drive);
+        CHECK(plan.offload.disk_bytes > 2 * on_drive);
+        if (plan.inputs_in(ActivationTier::host) != 0)
+            CHECK(plan.offload.nvme_weight_read_bytes_per_step == 0);
+        some_on_drive = some_on_drive || on_drive != 0;
+    }
+    CHECK(some_on_drive);
+    // Without a drive host memory must hold them all.
+    const auto held = plan_with(64 * mib, 9 * mib, NvmeTier::absent);
+    CHECK(held.inputs_in(ActivationTier::nvme) == 0);
+    CHECK(held.inputs_in(ActivationTier::host) > 0);
+    CHECK_THROWS_AS(plan_with(24 * mib, 9 * mib, NvmeTier::absent), PlanRefused);
+}
+
+TEST_CASE("memory_plan: on a host device inputs leave memory for a drive alone") {
+    using spillway::offload::ActivationTier;
+    auto settings = small();
+    settings.model = "gpt2:16x64x2";
+    settings.batch = 64;
+    settings.micro_batches = 8;
+    const auto layout = make_layout(settings);
+    const auto plan_with = [&](std::size_t host, NvmeTier nvme) {
+        return plan_training(layout, settings, 2, {MemoryKind::host, host, host}, nvme);
+    };
+    CHECK(plan_with(256 * mib, NvmeTier::present).moved_input_bytes() == 0);
+    const auto small_host = 28 * mib;
+    CHECK_THROWS_AS(plan_with(small_host, NvmeTier::absent), PlanRefused);
+    const auto plan = plan_with(small_host, NvmeTier::present);
+    CHECK(plan.inputs_in(ActivationTier::nvme) > 0);
+    CHECK(plan.inputs_in(ActivationTier::host) == 0);
+    CHECK(plan.host_bytes(MemoryKind::host) <= small_host);
+    CHECK(plan.offload.nvme_weight_read_bytes_per_step == 0);
 }
 
 TEST_CASE("memory_plan: what is set is kept") {

@@ -54,6 +54,29 @@ TEST_CASE("prediction: the update's traffic hides behind the pass that it overla
     }
 }
 
+TEST_CASE("prediction: layers' inputs are written in forward and read in backward") {
+    auto costs = costs_of_a_step();
+    costs.input_bytes = 800;  // 8 s of the drive each way
+    const auto prediction = predict_step(costs, UpdateTiming::after_norm);
+    CHECK(prediction.forward_s == Approx(8));
+    CHECK(prediction.backward_s == Approx(8));
+    CHECK(prediction.bound.seconds == Approx(1600.0 / 150));
+    SECTION("over the link too, down and up") {
+        costs.rates.to_host = 50;
+        costs.rates.to_device = 100;
+        costs.input_link_bytes = costs.to_device_bytes = costs.to_host_bytes = 800;
+        CHECK(predict_step(costs, UpdateTiming::after_norm).forward_s == Approx(16));
+        CHECK(predict_step(costs, UpdateTiming::after_norm).backward_s == Approx(8));
+    }
+    SECTION("and take of what hides the rest") {
+        costs.input_bytes = 300;                                     // 4 s, of a pass of 9
+        costs.update_read_bytes = costs.update_written_bytes = 300;  // 4 s more
+        CHECK(hiding_tokens(costs, 100) == 80);
+        costs.input_bytes = 900;  // 12 s: no batch is large enough
+        CHECK(hiding_tokens(costs, 100) == 0);
+    }
+}
+
 TEST_CASE("prediction: weights are read for both passes, waiting gradients written in backward") {
     auto costs = costs_of_a_step();
     costs.weight_read_bytes = 2000;  // 10 s a pass
