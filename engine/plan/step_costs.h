@@ -78,7 +78,7 @@ struct StepCosts {
     double gradients_s = 0;
     double checksums_s = 0;
     double inputs_s = 0;  ///< of layers' inputs that leave a device: copied and verified
-    double sharing = 1;  ///< what a second of that and of updates adds to passes beside it
+    double sharing = 1;   ///< what a second of that and of updates adds to passes beside it
     /// Bytes: of the update's own traffic (a second pass over gradients on the drive too), of
     /// weights read for the passes, and of gradients that wait on the drive (written, then read).
     std::uint64_t update_read_bytes = 0;

@@ -2,11 +2,13 @@
 // SPDX-FileCopyrightText: The Spillway authors
 //
 // What is left of engines that are made and destroyed, and what a long run takes more and more of.
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -66,6 +68,17 @@ void live_once_as_optimizer(const TemporaryFolder& folder) {
     optimizer.wait();
 }
 
+/// The kernel lets go of a ring's memory a while after the ring is closed.
+Holdings when_unlocked(std::ptrdiff_t locked_bytes) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    for (;;) {
+        const Holdings now;
+        if (now.locked_bytes <= locked_bytes || std::chrono::steady_clock::now() > until)
+            return now;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+}
+
 void check_nothing_is_left(const std::function<void()>& live_once) {
     constexpr int cycles = 50;
     for (int i = 0; i < cycles / 10; ++i)
@@ -73,10 +86,10 @@ void check_nothing_is_left(const std::function<void()>& live_once) {
     const Holdings before;
     for (int i = 0; i < cycles; ++i)
         live_once();
-    const Holdings after;
+    const auto after = when_unlocked(before.locked_bytes);
     CHECK(after.descriptors == before.descriptors);
     CHECK(after.threads == before.threads);
-    CHECK(after.locked_bytes == before.locked_bytes);
+    CHECK(after.locked_bytes <= before.locked_bytes);
     if (memory_is_own) {
         // Less than one small thing a cycle: what the allocator keeps varies.
         CHECK(after.mappings - before.mappings < cycles / 10);
