@@ -13,6 +13,7 @@ enum class ActivationTier : std::uint8_t {
     device,  ///< where it was made
     host,
     nvme,  ///< in a file without a name, which nothing survives
+    none,  ///< its client makes it again
 };
 
 /// The inputs of a model's layers as they rest: fixed for the run. Placement only.

@@ -151,6 +151,13 @@ class Company {
     double bytes_per_s_ = 0;
 };
 
+/// The inputs of the few layers that are timed, whatever becomes of the run's.
+BatchShape with_all_on_the_device(BatchShape shape) {
+    shape.input_places = 0;
+    shape.lost_inputs = LostInputs::moved;
+    return shape;
+}
+
 /// As many sequences as about a third of a second takes, at least one a thread.
 std::uint32_t timed_sequences(const Gpt2Config& config, const BatchShape& shape,
                               std::size_t threads) {
@@ -180,12 +187,11 @@ double extrapolate_pass(double one_layer_s, double few_layers_s, std::uint32_t f
 PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
                          const Gpt2Config& config, const BatchShape& shape,
                          std::size_t parameter_bytes) {
-    auto timed = shape;
+    auto timed = with_all_on_the_device(shape);
     // A GPU is timed with as much as it will be given: less would not fill it.
     timed.sequences = compute.kernels() != nullptr ? shape.sequences / shape.micro_batches
                                                    : timed_sequences(config, shape, pool.threads());
     timed.micro_batches = 1;
-    timed.input_places = 0;
     FewPlacesStream parameters(device, compute, config, parameter_bytes);
     const auto time = [&](std::uint32_t layers, PassSamples& samples) {
         auto less = config;
@@ -219,7 +225,7 @@ double calibrate_sharing(cuda::Device& device, cuda::Stream& compute, ComputePoo
                          std::size_t parameter_bytes, std::size_t memory_bytes) {
     constexpr double limit_s = 0.25;
     constexpr double most = 4;  // what is measured while a busy machine does other things
-    auto timed = shape;
+    auto timed = with_all_on_the_device(shape);
     timed.sequences = timed_sequences(config, shape, pool.threads());
     timed.micro_batches = 1;
     auto less = config;

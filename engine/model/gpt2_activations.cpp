@@ -78,7 +78,9 @@ std::size_t logits_rows(const Gpt2Config& config, const TokenRows& rows) {
 
 Gpt2Activations::Gpt2Activations(const Gpt2Config& config, const BatchShape& shape,
                                  std::size_t threads, std::byte* base)
-    : config_(config), shape_(shape), places_(config.layers, shape.input_places) {
+    : config_(config),
+      shape_(shape),
+      places_(config.layers, shape.input_places, shape.lost_inputs) {
     kept_tokens_ = shape.recompute == Recompute::full ? micro_tokens(shape) : step_tokens(shape);
     logits_rows_ = engine::logits_rows(config, attention_shape(config, shape).rows);
     carve(threads, base);

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/model/gpt2_config.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <stdexcept>
@@ -147,10 +148,15 @@ std::vector<std::size_t> gpt2_evaluation_uses(const Gpt2Config& config) {
     return uses;
 }
 
-std::vector<std::size_t> gpt2_training_uses(const Gpt2Config& config) {
+std::vector<std::size_t> gpt2_training_uses(const Gpt2Config& config,
+                                            const std::vector<std::size_t>& again) {
+    constexpr std::size_t first_block = 2;
     std::vector<std::size_t> uses = gpt2_evaluation_uses(config);
-    for (std::size_t unit = config.layers + std::size_t{1}; unit >= 2; --unit)
-        uses.push_back(unit);
+    for (std::size_t layer = config.layers; layer-- > 0;) {
+        if (std::ranges::find(again, layer) != again.end())
+            uses.push_back(first_block + layer - 1);
+        uses.push_back(first_block + layer);
+    }
     return uses;
 }
 

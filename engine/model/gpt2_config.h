@@ -47,8 +47,10 @@ enum class DecayGroup : std::uint32_t { decayed = 0, not_decayed = 1 };  ///< ma
 /// LayerNorm.
 [[nodiscard]] std::vector<offload::Unit> gpt2_units(const Gpt2Config& config);
 
-/// The units a pass acquires, in order.
-[[nodiscard]] std::vector<std::size_t> gpt2_training_uses(const Gpt2Config& config);
+/// The units a pass acquires, in order. `again`: layers whose input backward makes again, by the
+/// layer before.
+[[nodiscard]] std::vector<std::size_t> gpt2_training_uses(
+    const Gpt2Config& config, const std::vector<std::size_t>& again = {});
 [[nodiscard]] std::vector<std::size_t> gpt2_evaluation_uses(const Gpt2Config& config);
 
 /// The initial value of one element: a hash of (seed, tensor, element), independent of any

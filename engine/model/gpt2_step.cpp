@@ -51,7 +51,8 @@ class Gpt2Step::Impl {
           host_(device, shape.sequences * (shape.sequence_tokens + std::size_t{1})),
           all_rows_{shape.sequences, shape.sequence_tokens},
           micro_rows_{shape.sequences / shape.micro_batches, shape.sequence_tokens} {
-        if (inputs == nullptr && memory_.input_places().places() < config_.layers)
+        if (inputs == nullptr && shape.lost_inputs == LostInputs::moved &&
+            memory_.input_places().places() < config_.layers)
             throw std::invalid_argument(
                 fmt::format("{} places for the inputs of {} layers, and nobody to keep the others",
                             memory_.input_places().places(), config_.layers));
@@ -329,7 +330,23 @@ class Gpt2Step::Impl {
                              logits.size_bytes());
     }
 
+    /// From the input of the block before, which kept its place.
+    void make_input_again(ParameterStream& parameters, std::size_t layer) {
+        const std::size_t unit = first_block_unit + layer - 1;
+        const auto weights = offsets_.block(parameters.acquire_weights(unit));
+        over_micro_batches([&](std::size_t token) {
+            launch("block_again", layer - 1, [=, this] {
+                block_compute(micro_rows_, token)
+                    .forward(weights, memory_.block_input(layer - 1, token),
+                             memory_.block(layer - 1, token), memory_.block_input(layer, token));
+            });
+        });
+        parameters.release_weights(unit);
+    }
+
     void block_backward(ParameterStream& parameters, std::size_t layer) {
+        if (shape_.lost_inputs == LostInputs::made_again && memory_.input_places().leaves(layer))
+            make_input_again(parameters, layer);
         const std::size_t unit = first_block_unit + layer;
         const auto weights = offsets_.block(parameters.acquire_weights(unit));
         const auto gradients = offsets_.block(parameters.acquire_gradient(unit));

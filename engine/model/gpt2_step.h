@@ -10,6 +10,7 @@
 #include "cuda/device.h"
 #include "engine/compute/compute_pool.h"
 #include "engine/model/gpt2_config.h"
+#include "engine/model/layer_input_places.h"
 #include "engine/model/parameter_stream.h"
 #include "offload/activations.h"
 #include "offload/step_trace.h"
@@ -31,6 +32,7 @@ struct BatchShape {
     std::uint32_t step_sequences = 0;  ///< of the step that these are a part of; 0: they are all
     std::uint32_t input_places = 0;    ///< for layers' inputs on the device (LayerInputPlaces); 0:
                                        ///< one for each
+    LostInputs lost_inputs = LostInputs::moved;  ///< placement too
 };
 
 /// Seconds of the last pass on the compute stream, waits included. The head stage (final LayerNorm,

@@ -8,15 +8,25 @@
 
 namespace spillway::engine {
 
+/// What becomes of inputs that lose their place on the device.
+enum class LostInputs {
+    moved,       ///< elsewhere, and back
+    made_again,  ///< from the input of the layer before, which keeps its place
+};
+
 /// Which place on the device each layer's input has, where there are fewer places than layers. The
 /// inputs of some layers, spread evenly, have one of their own; the others take turns in two, so
 /// that one can be brought or taken away while a layer uses the other. In forward the next but one
 /// of those takes over a place, which its holder must have left; in backward it is given back, in
 /// time for its former holder to return to it. The last two never leave.
+///
+/// Of inputs that are made again one place is enough, since no two neighbours share it.
 class LayerInputPlaces {
   public:
-    /// `places`: 2 to `layers`, or 0 for `layers`; 1 only of one layer.
-    LayerInputPlaces(std::size_t layers, std::size_t places);
+    /// `places`: fewest() to `layers`, or 0 for `layers`.
+    LayerInputPlaces(std::size_t layers, std::size_t places, LostInputs lost = LostInputs::moved);
+
+    [[nodiscard]] static std::size_t fewest(std::size_t layers, LostInputs lost) noexcept;
 
     [[nodiscard]] std::size_t places() const noexcept { return places_; }
     [[nodiscard]] std::size_t place_of(std::size_t layer) const noexcept {

@@ -16,6 +16,11 @@ offload::ActivationLayout input_layout(const Gpt2Config& config, const BatchShap
         .tiers = std::vector<ActivationTier>(config.layers, ActivationTier::device),
         .micro_batches = shape.micro_batches,
         .bytes = tokens * config.hidden * sizeof(float)};
+    if (shape.lost_inputs == LostInputs::made_again) {
+        for (const auto layer : inputs_made_again(config, shape))
+            layout.tiers[layer] = ActivationTier::none;
+        return layout;
+    }
     const auto leaving = LayerInputPlaces(config.layers, shape.input_places).leaving();
     for (std::size_t i = 0; i < leaving.size(); ++i)
         layout.tiers[leaving[i]] = (i + 1) * in_host / leaving.size() > i * in_host / leaving.size()
@@ -26,6 +31,12 @@ offload::ActivationLayout input_layout(const Gpt2Config& config, const BatchShap
 
 std::size_t leaving_inputs(const Gpt2Config& config, const BatchShape& shape) noexcept {
     return shape.input_places == 0 ? 0 : config.layers - shape.input_places;
+}
+
+std::vector<std::size_t> inputs_made_again(const Gpt2Config& config, const BatchShape& shape) {
+    if (shape.lost_inputs == LostInputs::moved)
+        return {};
+    return LayerInputPlaces(config.layers, shape.input_places, shape.lost_inputs).leaving();
 }
 
 bool dearer_than_inputs_resident(const offload::OffloadPlan& plan) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "engine/model/gpt2_config.h"
 #include "engine/model/gpt2_step.h"
@@ -16,9 +17,12 @@ namespace spillway::engine {
 [[nodiscard]] offload::ActivationLayout input_layout(const Gpt2Config& config,
                                                      const BatchShape& shape, std::size_t in_host);
 
-/// Layers whose inputs leave the device with that many places there.
+/// Layers whose inputs lose their place on the device.
 [[nodiscard]] std::size_t leaving_inputs(const Gpt2Config& config,
                                          const BatchShape& shape) noexcept;
+/// Which of them backward makes again; none, where they are moved.
+[[nodiscard]] std::vector<std::size_t> inputs_made_again(const Gpt2Config& config,
+                                                         const BatchShape& shape);
 
 /// Whether all that costs more a byte and step than an input on a drive is in host memory. A
 /// working weight or its residue there is read two or three times a step, and written once; an

@@ -30,6 +30,7 @@ namespace spillway::engine {
           std::pair{"nvme", ActivationTier::nvme}})
         tiers[name] = {{"layers", plan.offload.activations.layers_in(tier)},
                        {"bytes", plan.inputs_in(tier)}};
+    tiers["made_again"] = {{"layers", plan.offload.activations.layers_in(ActivationTier::none)}};
     return tiers;
 }
 

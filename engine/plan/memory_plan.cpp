@@ -6,6 +6,7 @@
 #include <exception>
 #include <optional>
 
+#include "engine/model/layer_input_places.h"
 #include "engine/plan/input_placement.h"
 #include "engine/settings/optimizer_choice.h"
 #include "offload/step_trace.h"
@@ -88,13 +89,18 @@ class Planning {
             if (auto plan = try_leaving(shape))
                 return *std::move(plan);
         }
+        for (const auto& shape : shapes) {
+            if (auto plan = try_making_again(shape))
+                return *std::move(plan);
+        }
         // The shape that needs least says what is missing.
         const auto least = std::ranges::min_element(shapes, {}, [&](const BatchShape& shape) {
             return activation_bytes(with_fewest_places(shape));
         });
         const auto shape = with_fewest_places(*least);
-        return plan_shape(
-            shape, nvme_ == offload::NvmeTier::absent ? leaving_inputs(layout_.config, shape) : 0);
+        if (shape.lost_inputs == LostInputs::made_again || nvme_ == offload::NvmeTier::present)
+            return plan_shape(shape, 0);
+        return plan_shape(shape, leaving_inputs(layout_.config, shape));
     }
 
   private:
@@ -109,9 +115,10 @@ class Planning {
         return nvme_ == offload::NvmeTier::present || !computes_in_host_memory();
     }
     [[nodiscard]] BatchShape with_fewest_places(BatchShape shape) const {
-        constexpr std::uint32_t fewest = 2;
-        if (inputs_can_leave() && layout_.config.layers > fewest)
-            shape.input_places = fewest;
+        shape.lost_inputs = inputs_can_leave() ? LostInputs::moved : LostInputs::made_again;
+        const auto fewest = LayerInputPlaces::fewest(layout_.config.layers, shape.lost_inputs);
+        if (fewest < layout_.config.layers)
+            shape.input_places = static_cast<std::uint32_t>(fewest);
         return shape;
     }
 
@@ -173,6 +180,8 @@ class Planning {
     }
 
     std::optional<TrainPlan> try_leaving(const BatchShape& shape) const {
+        if (!inputs_can_leave())
+            return std::nullopt;
         if (computes_in_host_memory()) {
             if (auto plan = most_places(shape, has_weights_in_memory))
                 return plan;
@@ -187,6 +196,30 @@ class Planning {
             (device_holds(shape, tried) ? fits : beyond) = tried;
         }
         return try_places(shape, fits);
+    }
+
+    /// Where nothing else has room for them: a layer's work for as few inputs as it takes.
+    std::optional<TrainPlan> try_making_again(BatchShape shape) const {
+        if (nvme_ == offload::NvmeTier::present)
+            return std::nullopt;
+        shape.lost_inputs = LostInputs::made_again;
+        const auto layers = layout_.config.layers;
+        std::uint32_t beyond = layers;
+        auto fits = static_cast<std::uint32_t>(LayerInputPlaces::fewest(layers, shape.lost_inputs));
+        if (fits == layers)
+            return std::nullopt;
+        shape.input_places = fits;
+        auto best = try_shape(shape, 0);
+        while (best && fits + 1 < beyond) {
+            shape.input_places = (fits + beyond) / 2;
+            if (auto plan = try_shape(shape, 0)) {
+                fits = shape.input_places;
+                best = std::move(plan);
+            } else {
+                beyond = shape.input_places;
+            }
+        }
+        return best;
     }
 
     /// Whatever host memory says.
@@ -247,7 +280,8 @@ class Planning {
             .timing = update_timing(settings_),
             .durability =
                 settings_.durable == "off" ? offload::Durability::off : offload::Durability::on,
-            .training_uses = gpt2_training_uses(layout_.config),
+            .training_uses =
+                gpt2_training_uses(layout_.config, inputs_made_again(layout_.config, shape)),
             .gradient_uses = gradient_uses(layout_),
             .activations = input_layout(layout_.config, shape, inputs_in_host),
             .activation_stores = budgets_.ranks};

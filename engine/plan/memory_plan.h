@@ -81,7 +81,8 @@ struct TrainPlan {
 /// recomputation, then the fewest micro-batches, that leave half a budget to the state, else that
 /// fit at all, else that fit if as few layers' inputs as it takes leave the device. Inputs leave a
 /// `host` device also where weights would be on the drive otherwise. Those that leave rest in host
-/// memory as far as that leaves room for the weights, the others on the drive. Throws
+/// memory as far as that leaves room for the weights, the others on the drive. Without a drive, at
+/// last, some are made again in backward. Throws
 /// offload::PlanRefused naming the tier, the bytes needed and available.
 [[nodiscard]] TrainPlan plan_training(const ModelLayout& layout, const TrainSettings& settings,
                                       std::size_t threads, const MemoryBudgets& budgets,

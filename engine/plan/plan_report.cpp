@@ -298,6 +298,9 @@ std::vector<std::string> plan_report_lines(const PlanReport& r) {
                         human_bytes(plan.inputs_in(ActivationTier::host)),
                         human_bytes(plan.inputs_in(ActivationTier::nvme))));
     }
+    if (const auto again = plan.offload.activations.layers_in(offload::ActivationTier::none);
+        again > 0)
+        lines.push_back(fmt::format("layer inputs  of {} layers made again in backward", again));
     lines.push_back(fmt::format(
         "traffic       {} read from the drive and {} written a step, {:.2f} bytes a parameter",
         human_bytes(plan.offload.nvme_read_bytes_per_step),

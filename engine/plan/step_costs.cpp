@@ -10,6 +10,7 @@
 #include "engine/measure/drive_choice.h"
 #include "engine/measure/probe.h"
 #include "engine/measure/profile.h"
+#include "engine/plan/input_placement.h"
 #include "engine/settings/optimizer_choice.h"
 
 namespace spillway::engine {
@@ -176,6 +177,9 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
     costs.sharing = speed.sharing;
     costs.pass = {.forward_s = speed.pass.forward_s * passes,
                   .backward_s = speed.pass.backward_s * passes};
+    const auto again = inputs_made_again(run.layout.config, run.plan.shape).size();
+    costs.pass.backward_s += costs.pass.forward_s * static_cast<double>(again) /
+                             static_cast<double>(run.layout.config.layers);
     costs.update_s = seconds_at(static_cast<double>(parameters), speed.update.parameters_per_s);
     if (plan.planes.contains(offload::Plane::average))  // What was timed has none.
         costs.update_s +=

@@ -223,6 +223,11 @@ std::vector<std::string> train_plan_lines(const TrainPlan& plan, const MemoryBud
             "backward",
             human_bytes(plan.inputs_in(offload::ActivationTier::host)),
             human_bytes(plan.inputs_in(offload::ActivationTier::nvme))));
+    if (const auto again = plan.offload.activations.layers_in(offload::ActivationTier::none);
+        again > 0)
+        lines.push_back(fmt::format(
+            "plan: backward makes the inputs of {} layers again, which nothing has room for",
+            again));
     return lines;
 }
 

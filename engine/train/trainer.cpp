@@ -15,6 +15,7 @@
 #include "cpu_optim/isa.h"
 #include "engine/measure/drive_choice.h"
 #include "engine/measure/machine_memory.h"
+#include "engine/plan/input_placement.h"
 #include "engine/settings/average_choice.h"
 #include "engine/settings/optimizer_choice.h"
 #include "engine/train/master_hash.h"
@@ -73,7 +74,9 @@ class Trainer::Impl {
                   setup.machine.engine_compute(), setup.run.plan.offload,
                   engine_options(settings_, drive_io_, trace_.get(), console)),
           passes_(make_passes(setup.run, setup.machine, engine_)),
-          training_uses_(gpt2_training_uses(setup.run.layout.config)),
+          training_uses_(
+              gpt2_training_uses(setup.run.layout.config,
+                                 inputs_made_again(setup.run.layout.config, setup.run.plan.shape))),
           interval_(parse_commit_interval(settings_.commit_every)),
           meter_(console, setup.bound) {
         const auto tokens =

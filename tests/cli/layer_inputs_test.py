@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Spillway authors
-"""Layers' inputs on the device, in host memory and on a drive: one set of weights, budgets that hold, and what no
+"""Layers' inputs on the device, in host memory, on a drive and made again: one set of weights, budgets that hold, and what no
 budget holds refused."""
 import json
 import pathlib
@@ -12,19 +12,21 @@ from support import CORPUS, fresh, run, temporary_folder, train  # noqa: E402
 
 MIB = 1 << 20
 RUN = ["--model", "gpt2:16x64x2", "--context", "128", "--batch", "16", "--micro-batches", "4", "--recompute", "full",
-       "--steps", "2", "--probe", "off", "--eval-sequences", "1"]
+       "--steps", "2", "--probe", "off", "--eval-sequences", "1",
+       "--threads", "2"]
 INPUT_BYTES = 16 * 128 * 64 * 4  # of a layer
 DRIVE = ["--nvme", "{folder}/drive"]
 DEVICE = ["--device", "sim:6MiB@4GB/s"]
 SMALL = [*DRIVE, "--chunk-size", "64KiB"]
 
-# Arguments, and where inputs have to rest: "host" and "nvme", besides the device.
+# Arguments, and where inputs have to rest besides the device, or that some have to be made again.
 PLACEMENTS = {
     "on the device": ([], set()),
     "a small device, in host memory": ([*DEVICE, "--host-mem", "64MiB"], {"host"}),
     "a small device, host memory and drive": ([*DEVICE, *SMALL, "--host-mem", "22MiB"], {"host", "nvme"}),
     "a small device, on the drive": ([*DEVICE, *SMALL, "--host-mem", "19MiB"], {"nvme"}),
     "a small host, on the drive": ([*SMALL, "--host-mem", "23MiB"], {"nvme"}),
+    "a small host, made again": (["--host-mem", "29MiB"], {"made_again"}),
     "two devices, on the drive": (["--device", "sim:5MiB,sim:5MiB", *SMALL, "--host-mem", "22MiB"], {"nvme"}),
 }
 
@@ -33,7 +35,7 @@ def check_bytes(result, steps):
     """The drive moved what the plan says; an input that leaves is written once and read once a step."""
     plan, moved = result["plan"], result["bytes"]
     inputs = plan["layer_inputs"]
-    layers = sum(inputs[tier]["layers"] for tier in ("device", "host", "nvme"))
+    layers = sum(inputs[tier]["layers"] for tier in ("device", "host", "nvme", "made_again"))
     assert layers == 16 and inputs["nvme"]["bytes"] == inputs["nvme"]["layers"] * INPUT_BYTES, inputs
     assert plan["nvme_written_bytes_per_step"] >= inputs["nvme"]["bytes"], plan
     assert moved["nvme_read"] >= steps * inputs["nvme"]["bytes"] and moved["nvme_written"] >= steps * inputs["nvme"]["bytes"], moved
@@ -73,7 +75,7 @@ def main():
             inputs = result["plan"]["layer_inputs"]
             hashes[name] = result["weights_xxh3"]
             print(f"{name:40} {result['weights_xxh3']} {result['wall_s']:.1f} s, {inputs}, {result['stall_s']}", flush=True)
-            assert {tier for tier in ("host", "nvme") if inputs[tier]["layers"] > 0} == tiers, inputs
+            assert {tier for tier in ("host", "nvme", "made_again") if inputs[tier]["layers"] > 0} == tiers, inputs
             check_bytes(result, steps=2)
             assert not list((folder / "drive").rglob("spillway.scratch.*")), "a scratch file has a name"
             if trace:

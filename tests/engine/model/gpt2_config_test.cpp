@@ -94,6 +94,7 @@ TEST_CASE("gpt2_config: units cover all tensors once, and uses name every unit")
     CHECK(tensors[13].group == static_cast<std::uint32_t>(DecayGroup::not_decayed));
     CHECK(gpt2_evaluation_uses(config) == std::vector<std::size_t>{0, 1, 2, 3, 4, 0});
     CHECK(gpt2_training_uses(config) == std::vector<std::size_t>{0, 1, 2, 3, 4, 0, 3, 2});
+    CHECK(gpt2_training_uses(config, {1}) == std::vector<std::size_t>{0, 1, 2, 3, 4, 0, 2, 3, 2});
 }
 
 TEST_CASE("gpt2_initial_values: they do not depend on how a tensor is cut") {

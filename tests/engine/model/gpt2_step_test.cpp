@@ -163,7 +163,8 @@ class Machine {
           parameters_(*device_, *stream_, config, StaticParameterStream::Blocks::separate),
           inputs_(*stream_, std::size_t{shape.sequences} / shape.micro_batches *
                                 shape.sequence_tokens * config.hidden * sizeof(float)),
-          step_(*device_, *stream_, pool_, config, shape, {}, &inputs_) {
+          step_(*device_, *stream_, pool_, config, shape, {},
+                shape.lost_inputs == LostInputs::moved ? &inputs_ : nullptr) {
         const auto weights = random_weights(config);
         for (offload::TensorId i = 0; i < weights.size(); ++i)
             parameters_.write_weights(i, weights[i]);
@@ -334,6 +335,25 @@ TEST_CASE("gpt2_step: inputs that leave the device and come back change no bit")
                     CHECK(machine.step().evaluate(machine.parameters(), tokens) == expected.loss);
                 }
             }
+}
+
+TEST_CASE("gpt2_step: inputs that are made again change no bit, and weights come as announced") {
+    Gpt2Config config = odd_model();
+    config.layers = 7;
+    const auto tokens = random_tokens(config, 4 * 41);
+    const auto expected = Machine(config, {4, 40, 1, Recompute::cheap_parts}, {}).train(tokens);
+    for (const std::uint32_t places : {5u, 6u})
+        for (const auto recompute : {Recompute::cheap_parts, Recompute::full}) {
+            CAPTURE(places, recompute == Recompute::full);
+            const BatchShape shape{4, 40, 2, recompute, 0, places, LostInputs::made_again};
+            Machine machine(config, shape, {"sim:64MiB", 2, cpu_optim::best_isa()});
+            require_same(machine.train(tokens), expected, config);
+            CHECK(machine.inputs().moved == 0);
+            RecordingStream training(machine.parameters());
+            machine.step().train(training, tokens);
+            const LayerInputPlaces of_shape(7, places, LostInputs::made_again);
+            CHECK(training.acquired == gpt2_training_uses(config, of_shape.leaving()));
+        }
 }
 
 TEST_CASE("gpt2_step: inputs that have to leave need somebody to keep them") {

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/model/layer_input_places.h"
 
+#include <map>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -10,6 +11,7 @@
 #include <catch2/catch.hpp>
 
 using spillway::engine::LayerInputPlaces;
+using spillway::engine::LostInputs;
 
 TEST_CASE("layer input places: with one for each layer nobody leaves") {
     for (const std::size_t given : {0u, 5u}) {
@@ -54,6 +56,28 @@ TEST_CASE("layer input places: a pass finds every input where it looks for it") 
             }
         }
     }
+}
+
+TEST_CASE("layer input places: what is made again has what it is made from") {
+    for (std::size_t layers = 1; layers <= 13; ++layers) {
+        for (std::size_t count = LayerInputPlaces::fewest(layers, LostInputs::made_again);
+             count <= layers; ++count) {
+            CAPTURE(layers, count);
+            const LayerInputPlaces places(layers, count, LostInputs::made_again);
+            const auto leaving = places.leaving();
+            CHECK(leaving.size() == layers - count);
+            std::map<std::size_t, std::size_t> holders;
+            for (std::size_t layer = 0; layer < layers; ++layer) {
+                REQUIRE(places.place_of(layer) < count);
+                ++holders[places.place_of(layer)];
+            }
+            for (const auto layer : leaving) {
+                REQUIRE(layer > 0);
+                CHECK(holders[places.place_of(layer - 1)] == 1);
+            }
+        }
+    }
+    CHECK_THROWS_AS(LayerInputPlaces(8, 4, LostInputs::made_again), std::invalid_argument);
 }
 
 TEST_CASE("layer input places: those that stay are spread over the layers") {
