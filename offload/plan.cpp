@@ -28,9 +28,6 @@ using detail::plane_gap_bytes;
 constexpr std::size_t fp32_tile_bytes = tile_elements * sizeof(float);
 constexpr std::size_t largest_default_chunk_tiles =
     64;  // 4 MiB of fp32: long enough for a drive's full rate
-constexpr std::size_t staged_pipeline_slots =
-    4;  // of each drive: read ahead, read, compute, write back
-constexpr std::size_t staged_weight_buffers = 4;
 constexpr std::size_t pooled_gradient_slots =
     4;  // two chunks open at a unit's edge, one filling, one leaving
 
@@ -89,7 +86,8 @@ class Planner {
     void finish_host_items(std::size_t whole_ranks);
     [[nodiscard]] std::size_t host_left_bytes() const;
     [[nodiscard]] std::size_t pipeline_slots() const {
-        return staged_pipeline_slots * request_.drives + detail::kept_slots_of(request_.passes);
+        return request_.windows.update_slots * request_.drives +
+               detail::kept_slots_of(request_.passes);
     }
     void choose_kept();
     /// Averages, which passes read too, come last in the ranking.
@@ -195,8 +193,8 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_ranks) const {
             {"update staging", arena_bytes(pipeline_slots() * (chunk_tiles * staged_tile_bytes +
                                                                staged_planes * plane_gap_bytes))});
     if (weights_stream(whole_ranks))
-        items.push_back(
-            {"weight staging", arena_bytes(staged_weight_buffers * chunk_tiles * fp32_tile_bytes)});
+        items.push_back({"weight staging", arena_bytes(request_.windows.weight_buffers *
+                                                       chunk_tiles * fp32_tile_bytes)});
     if (request_.device_kind == cuda::MemoryKind::device)
         items.push_back({"gradient contribution", arena_bytes(chunk_tiles * fp32_tile_bytes)});
     // A master and all planes of a chunk, at most.
@@ -311,7 +309,7 @@ void Planner::finish_host_items(std::size_t whole_ranks) {
     plan_.weight_read_buffers =
         is_whole(residency(weight_rank)) && is_whole(residency(residue_rank)) && !averages_pass
             ? 0
-            : staged_weight_buffers;
+            : request_.windows.weight_buffers;
 }
 
 bool Planner::try_chunk_tiles(std::uint64_t chunk_tiles) {
@@ -344,7 +342,9 @@ void Planner::try_chunk_sizes() {
         // Large chunks only while what passes through takes a small part of the budget.
         for (std::uint64_t chunk_tiles = largest_default_chunk_tiles; chunk_tiles >= 1;
              chunk_tiles /= 2) {
-            const auto passing = chunk_tiles * fp32_tile_bytes * (19 + 10 * request_.drives);
+            const auto passing = chunk_tiles * fp32_tile_bytes *
+                                 (15 + request_.windows.weight_buffers +
+                                  5 * request_.windows.update_slots * request_.drives / 2);
             if ((passing <= request_.host_bytes / 6 || chunk_tiles == 1) &&
                 try_chunk_tiles(chunk_tiles))
                 return;
@@ -372,6 +372,7 @@ void Planner::choose_kept() {
 
 OffloadPlan Planner::make() {
     detail::check_passes(request_.passes);
+    check_windows(request_.windows);
     if (request_.passes == 2 && request_.timing == UpdateTiming::as_completed)
         throw std::invalid_argument(
             "an update of two passes is planned as gradients are completed: its whole tensors must "

@@ -14,6 +14,7 @@
 #include "offload/activations.h"
 #include "offload/element_order.h"
 #include "offload/plane.h"
+#include "offload/windows.h"
 
 namespace spillway::offload {
 
@@ -40,7 +41,8 @@ struct PlanRequest {
     std::size_t drives = 1;             ///< of the NVMe tier
     PlaneSet planes = training_planes;  ///< that are kept: weights, residues and state
     std::size_t chunk_bytes =
-        0;                   ///< of an fp32 plane of a chunk; a multiple of 64 KiB; 0: chosen here
+        0;  ///< of an fp32 plane of a chunk; a multiple of 64 KiB; 0: chosen here
+    Windows windows = {};
     std::size_t passes = 1;  ///< of an update over all planes and gradients: 1, or 2
                              ///< (cpu_optim::OptimizerNeeds), which need after_norm
     UpdateTiming timing = UpdateTiming::after_norm;
@@ -134,8 +136,8 @@ struct OffloadPlan {
 };
 
 /// Throws PlanRefused, or std::invalid_argument on a chunk size that is no multiple of 64 KiB, on
-/// more than two passes, and on two with another timing than after_norm: whole tensors have to
-/// wait.
+/// windows that check_windows() refuses, on more than two passes, and on two with another timing
+/// than after_norm: whole tensors have to wait.
 [[nodiscard]] OffloadPlan make_plan(const ElementOrder& order, std::span<const Unit> units,
                                     const PlanRequest& request);
 

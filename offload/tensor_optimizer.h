@@ -83,7 +83,8 @@ struct TensorOptimizerOptions {
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
     std::uint64_t rounding_seed = 0;
     std::size_t chunk_bytes = 0;  ///< as PlanRequest::chunk_bytes
-    std::size_t threads = 1;      ///< of the update
+    Windows windows = {};
+    std::size_t threads = 1;  ///< of the update
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
     IoOptions io;
     StepTrace* trace = nullptr;          ///< records updates, commits and I/O; must outlive it

@@ -24,8 +24,6 @@ using detail::plane_gap_bytes;
 constexpr std::size_t fp32_tile_bytes = tile_elements * sizeof(float);
 /// 4 MiB of fp32: long enough for a drive's full rate.
 constexpr std::size_t largest_default_chunk_tiles = 64;
-constexpr std::size_t staged_pipeline_slots =
-    4;  // of each drive: read ahead, read, compute, write back
 
 class TensorPlanner {
   public:
@@ -35,6 +33,7 @@ class TensorPlanner {
 
     TensorPlan make() {
         detail::check_passes(request_.passes);
+        check_windows(request_.windows);
         plan_.update.passes = request_.passes;
         for (auto chunk_tiles = first_chunk_tiles(); chunk_tiles >= 1; chunk_tiles /= 2) {
             lay_out(chunk_tiles);
@@ -99,7 +98,8 @@ class TensorPlanner {
 
     /// Each drive beyond the first has chunks of its own under way.
     std::size_t pipeline_slots() const {
-        return staged_pipeline_slots * request_.drives + detail::kept_slots_of(request_.passes);
+        return request_.windows.update_slots * request_.drives +
+               detail::kept_slots_of(request_.passes);
     }
 
     std::size_t gap_bytes() const { return plan_.update.planes.size() * plane_gap_bytes; }

@@ -32,6 +32,7 @@ struct TensorPlanRequest {
     std::size_t drives = 1;  ///< of the NVMe tier
     Commits commits = Commits::never;
     std::size_t chunk_bytes = 0;  ///< as in PlanRequest
+    Windows windows = {};         ///< of which the weights' is not used: they are there
 };
 
 /// A plan for weights that stay in the client's memory: state planes and residues over host memory
@@ -44,7 +45,8 @@ struct TensorPlan {
 };
 
 /// `types`: per tensor of the order. Throws PlanRefused, or std::invalid_argument on a chunk size
-/// that is no multiple of 64 KiB and on more than two passes.
+/// that is no multiple of 64 KiB, on windows that check_windows() refuses and on more than two
+/// passes.
 [[nodiscard]] TensorPlan make_tensor_plan(const ElementOrder& order,
                                           std::span<const ParameterType> types,
                                           const TensorPlanRequest& request);

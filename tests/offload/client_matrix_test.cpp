@@ -70,6 +70,7 @@ enum class Interruption { none, stopped, abandoned };
 struct Placement {
     double budget = 1;  ///< 0: the least that will do, 1: all that can be used
     std::size_t chunk_bytes = 0;
+    std::size_t update_slots = 4;
     std::size_t threads = 1;
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
     nvme::BackendKind backend = nvme::BackendKind::automatic;
@@ -90,8 +91,9 @@ struct Combination {
 
 std::string text_of(const Placement& place) {
     constexpr std::array overlaps{"waits", "follows", "streamed"};
-    return fmt::format("budget {} chunk {} KiB threads {} {} {} {} commits {}", place.budget,
-                       place.chunk_bytes >> 10, place.threads, cpu_optim::isa_name(place.isa),
+    return fmt::format("budget {} chunk {} KiB window {} threads {} {} {} {} commits {}",
+                       place.budget, place.chunk_bytes >> 10, place.update_slots, place.threads,
+                       cpu_optim::isa_name(place.isa),
                        nvme::backend_names()[static_cast<std::size_t>(place.backend)],
                        overlaps.at(static_cast<std::size_t>(place.overlap)), place.commit_every);
 }
@@ -121,15 +123,11 @@ void draw_placements(Combinations& draw, std::size_t which, std::vector<Combinat
     const auto overlaps =
         draw.column<Overlap>({Overlap::waits, Overlap::follows, Overlap::streamed});
     const auto commits = draw.column<std::uint64_t>({0, 1, 2});
+    const auto windows = draw.column<std::size_t>({1, 2, 4, 9});
     for (std::size_t i = 0; i < all.size(); ++i) {
         auto& place = all[i].placements.at(which);
-        place = {budgets[i],
-                 chunks[i] << 10,
-                 threads[i],
-                 isas[i],
-                 backends[i],
-                 overlaps[i],
-                 all[i].durable ? commits[i] : 0};
+        place = {budgets[i], chunks[i] << 10, windows[i],  threads[i],
+                 isas[i],    backends[i],     overlaps[i], all[i].durable ? commits[i] : 0};
         if (place.overlap == Overlap::streamed && !all[i].kind.may_stream())
             place.overlap = Overlap::follows;
     }
@@ -190,6 +188,7 @@ class Stage {
         options.state = kind_.state;
         options.rounding_seed = client_rounding_seed;
         options.chunk_bytes = place_.chunk_bytes;
+        options.windows.update_slots = place_.update_slots;
         options.threads = place_.threads;
         options.isa = place_.isa;
         options.io.every_drive.backend = place_.backend;

@@ -93,9 +93,9 @@ struct Combination {
 };
 
 std::string text_of(const SyntheticPlacement& place, double budget) {
-    return fmt::format("{} budget {} chunk {} KiB threads {} {} {} {} commits {}", place.device,
-                       budget, place.chunk_bytes >> 10, place.threads,
-                       cpu_optim::isa_name(place.isa),
+    return fmt::format("{} budget {} chunk {} KiB windows {} {} threads {} {} {} {} commits {}",
+                       place.device, budget, place.chunk_bytes >> 10, place.windows.update_slots,
+                       place.windows.weight_buffers, place.threads, cpu_optim::isa_name(place.isa),
                        nvme::backend_names()[static_cast<std::size_t>(place.backend)],
                        place.timing == UpdateTiming::after_norm ? "after-norm" : "as-completed",
                        place.commit_every);
@@ -132,12 +132,14 @@ void draw_placements(Combinations& draw, std::size_t which, std::vector<Combinat
     const auto timings =
         draw.column<UpdateTiming>({UpdateTiming::after_norm, UpdateTiming::as_completed});
     const auto commits = draw.column<std::uint64_t>({0, 1, 2});
+    const auto windows = draw.column<Windows>({{}, {1, 1}, {2, 3}, {7, 9}});
     for (std::size_t i = 0; i < all.size(); ++i) {
         auto& place = all[i].placements.at(which);
         place.device = devices[i];
         place.device_bytes = std::size_t{4} << 20;
         all[i].budgets.at(which) = budgets[i];
         place.chunk_bytes = chunks[i] << 10;
+        place.windows = windows[i];
         place.threads = threads[i];
         place.isa = isas[i];
         place.backend = backends[i];

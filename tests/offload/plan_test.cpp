@@ -116,6 +116,44 @@ TEST_CASE("a step writes every plane that is on the drive once, twelve bytes a p
           state - static_cast<std::uint64_t>(weights_resident) * tile_bytes(Plane::weight));
 }
 
+TEST_CASE("wider windows are planned as asked and cost their chunks' bytes") {
+    const auto model = synthetic_model();
+    const ElementOrder order(model.tensors);
+    auto request = request_for(model, cuda::MemoryKind::device, 0);
+    const auto least = [&](Windows windows) {
+        request.windows = windows;
+        request.host_bytes = 0;
+        try {
+            (void)make_plan(order, model.units, request);
+        } catch (const PlanRefused& refused) {
+            request.host_bytes = refused.needed_bytes;
+        }
+        const auto plan = make_plan(order, model.units, request);
+        CHECK(plan.pipeline_slots == windows.update_slots);
+        CHECK(plan.weight_read_buffers == windows.weight_buffers);
+        return plan.host_bytes;
+    };
+    const auto usual = least({});
+    // A slot of an update holds weight, residue, m, v and gradient of a chunk, a buffer of weights
+    // the first two; arenas are rounded up to 2 MiB.
+    constexpr std::size_t slots = 32;
+    CHECK(least({.update_slots = 4 + slots}) >= usual + slots * (16 << 14));
+    CHECK(least({.weight_buffers = 4 + slots}) >= usual + slots * (4 << 14) - 2 * mib);
+    CHECK(least({.update_slots = 1, .weight_buffers = 1}) <= usual);
+}
+
+TEST_CASE("windows of no chunk, or of too many, are refused") {
+    const auto model = synthetic_model();
+    const ElementOrder order(model.tensors);
+    auto request = request_for(model, cuda::MemoryKind::host, 100 * mib);
+    for (const std::size_t chunks : {std::size_t{0}, most_window + 1}) {
+        request.windows = {.update_slots = chunks};
+        CHECK_THROWS_WITH(make_plan(order, model.units, request), Catch::Contains("update window"));
+        request.windows = {.weight_buffers = chunks};
+        CHECK_THROWS_WITH(make_plan(order, model.units, request), Catch::Contains("weight window"));
+    }
+}
+
 TEST_CASE("a chunk size that is no multiple of a tile is refused") {
     const auto model = synthetic_model();
     const ElementOrder order(model.tensors);

@@ -276,6 +276,7 @@ PlanRequest synthetic_request(const SyntheticRun& run, cuda::MemoryKind device) 
     request.nvme = placement.nvme ? NvmeTier::present : NvmeTier::absent;
     request.drives = 1 + run.more_nvme.size();
     request.chunk_bytes = placement.chunk_bytes;
+    request.windows = placement.windows;
     request.timing = placement.timing;
     request.durability = placement.durability;
     request.training_uses = run.model.uses;

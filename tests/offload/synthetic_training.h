@@ -21,6 +21,7 @@ struct SyntheticPlacement {
     std::size_t device_bytes = std::size_t{64} << 20;
     bool nvme = true;
     std::size_t chunk_bytes = 0;
+    offload::Windows windows = {};
     std::size_t threads = 1;
     cpu_optim::Isa isa = cpu_optim::best_isa();
     nvme::BackendKind backend = nvme::BackendKind::automatic;

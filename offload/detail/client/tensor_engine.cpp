@@ -45,7 +45,8 @@ TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& pa
                              .nvme = options.nvme.empty() ? NvmeTier::absent : NvmeTier::present,
                              .drives = 1 + options.more_nvme.size(),
                              .commits = options.out.empty() ? Commits::never : Commits::possible,
-                             .chunk_bytes = options.chunk_bytes});
+                             .chunk_bytes = options.chunk_bytes,
+                             .windows = options.windows});
 }
 
 }  // namespace
