@@ -3,11 +3,7 @@
 #include "engine/settings/setting_fields.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <limits>
 #include <stdexcept>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,114 +12,20 @@
 #include "cuda/cuda_device.h"
 #include "cuda/device_spec.h"
 #include "engine/cli/backend_option.h"
-#include "engine/cli/nearest.h"
 #include "engine/cli/output_place.h"
 #include "engine/cli/units.h"
 #include "engine/measure/profile.h"
 #include "engine/model/gpt2_config.h"
 #include "engine/settings/average_choice.h"
+#include "engine/settings/field_kinds.h"
 #include "engine/settings/optimizer_choice.h"
 
 namespace spillway::engine {
 namespace {
 
+using namespace fields;
 using Scope = SettingScope;
 using Settings = TrainSettings;
-
-template <typename Number>
-Number parse_number(const std::string& text) {
-    Number value = 0;
-    const auto* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc::result_out_of_range && stop == end && std::is_integral_v<Number>)
-        throw std::invalid_argument(fmt::format("\"{}\" is too large; the most is {}", text,
-                                                std::numeric_limits<Number>::max()));
-    if (text.empty() || error != std::errc{} || stop != end)
-        throw std::invalid_argument(std::is_integral_v<Number>
-                                        ? fmt::format("\"{}\" is no whole number from 0 to {}",
-                                                      text, std::numeric_limits<Number>::max())
-                                        : fmt::format("\"{}\" is no number", text));
-    if constexpr (std::is_floating_point_v<Number>) {
-        if (!std::isfinite(value))
-            throw std::invalid_argument(fmt::format("\"{}\" is not finite", text));
-    }
-    return value;
-}
-
-/// What all kinds of field begin with.
-struct Label {
-    std::string name;
-    std::string value_name;
-    std::string help;
-    Scope scope = Scope::placement;
-    std::string default_words{};
-};
-
-SettingField make(Label label, JsonKind kind, std::function<std::string(const Settings&)> read,
-                  std::function<void(Settings&, const std::string&)> write) {
-    return {std::move(label.name), std::move(label.value_name),
-            std::move(label.help), std::move(label.default_words),
-            label.scope,           kind,
-            std::move(read),       std::move(write)};
-}
-
-SettingField text(Label label, std::string Settings::*member,
-                  std::function<void(const std::string&)> check = {}) {
-    return make(
-        std::move(label), JsonKind::text, [member](const Settings& s) { return s.*member; },
-        [member, check = std::move(check)](Settings& s, const std::string& value) {
-            if (check && !value.empty())
-                check(value);
-            s.*member = value;
-        });
-}
-
-/// A name that is known but still to come, and why if that is worth a word.
-struct Later {
-    std::string name;
-    std::string because{};
-};
-
-SettingField choice(Label label, std::string Settings::*member, std::vector<std::string> choices,
-                    std::vector<Later> later = {}) {
-    label.value_name = fmt::format("{}", fmt::join(choices, "|"));
-    return text(std::move(label), member, [choices, later](const std::string& value) {
-        if (std::find(choices.begin(), choices.end(), value) != choices.end())
-            return;
-        const auto known = std::ranges::find(later, value, &Later::name);
-        if (known != later.end())
-            throw std::invalid_argument(
-                fmt::format("{} is not available in this version{}; it takes {}", value,
-                            known->because, fmt::join(choices, ", ")));
-        throw std::invalid_argument(fmt::format("\"{}\" is not one of {}{}", value,
-                                                fmt::join(choices, ", "),
-                                                suggestion(value, choices, "")));
-    });
-}
-
-template <typename Number>
-SettingField number(Label label, Number Settings::*member) {
-    return make(
-        std::move(label), JsonKind::number,
-        [member](const Settings& s) { return fmt::format("{}", s.*member); },
-        [member](Settings& s, const std::string& value) {
-            s.*member = parse_number<Number>(value);
-        });
-}
-
-SettingField bytes(Label label, std::uint64_t Settings::*member) {
-    return make(
-        std::move(label), JsonKind::number,
-        [member](const Settings& s) { return fmt::format("{}", s.*member); },
-        [member](Settings& s, const std::string& value) { s.*member = parse_size_bytes(value); });
-}
-
-SettingField path(Label label, std::filesystem::path Settings::*member) {
-    return make(
-        std::move(label), JsonKind::text,
-        [member](const Settings& s) { return (s.*member).string(); },
-        [member](Settings& s, const std::string& value) { s.*member = value; });
-}
 
 SettingField data_field() {
     return make(
