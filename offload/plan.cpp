@@ -26,7 +26,7 @@ using detail::arena_bytes;
 using detail::plane_gap_bytes;
 
 constexpr std::size_t fp32_tile_bytes = tile_elements * sizeof(float);
-constexpr std::size_t largest_default_chunk_tiles =
+constexpr std::uint64_t largest_default_chunk_tiles =
     64;  // 4 MiB of fp32: long enough for a drive's full rate
 constexpr std::size_t pooled_gradient_slots =
     4;  // two chunks open at a unit's edge, one filling, one leaving
@@ -339,14 +339,9 @@ void Planner::try_chunk_sizes() {
         if (try_chunk_tiles(request_.chunk_bytes / fp32_tile_bytes))
             return;
     } else {
-        // Large chunks only while what passes through takes a small part of the budget.
-        for (std::uint64_t chunk_tiles = largest_default_chunk_tiles; chunk_tiles >= 1;
-             chunk_tiles /= 2) {
-            const auto passing = chunk_tiles * fp32_tile_bytes *
-                                 (15 + request_.windows.weight_buffers +
-                                  5 * request_.windows.update_slots * request_.drives / 2);
-            if ((passing <= request_.host_bytes / 6 || chunk_tiles == 1) &&
-                try_chunk_tiles(chunk_tiles))
+        for (auto chunk_tiles = usual_chunk_tiles(request_.host_bytes, request_.drives);
+             chunk_tiles >= 1; chunk_tiles /= 2) {
+            if (try_chunk_tiles(chunk_tiles))
                 return;
         }
     }
@@ -412,6 +407,13 @@ PlanRefused::PlanRefused(std::string_view tier, std::size_t needed, std::size_t 
                                      tier, needed, available, advice)),
       needed_bytes(needed),
       available_bytes(available) {}
+
+std::uint64_t usual_chunk_tiles(std::size_t host_bytes, std::size_t drives) noexcept {
+    auto chunk_tiles = largest_default_chunk_tiles;
+    while (chunk_tiles > 1 && chunk_tiles * fp32_tile_bytes * (19 + 10 * drives) > host_bytes / 6)
+        chunk_tiles /= 2;
+    return chunk_tiles;
+}
 
 OffloadPlan make_plan(const ElementOrder& order, std::span<const Unit> units,
                       const PlanRequest& request) {

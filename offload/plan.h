@@ -135,6 +135,11 @@ struct OffloadPlan {
     }
 };
 
+/// The largest chunk that is chosen for a budget of so much host memory: large enough for a drive's
+/// full rate, small enough for what passes through windows of the usual width to take a small part
+/// of it.
+[[nodiscard]] std::uint64_t usual_chunk_tiles(std::size_t host_bytes, std::size_t drives) noexcept;
+
 /// Throws PlanRefused, or std::invalid_argument on a chunk size that is no multiple of 64 KiB, on
 /// windows that check_windows() refuses, on more than two passes, and on two with another timing
 /// than after_norm: whole tensors have to wait.

@@ -49,7 +49,10 @@ std::vector<offload::DriveIo> choose_drive_io(const TrainSettings& settings) {
         return {};
     const auto path = profile_path(settings);
     const auto stored = path.empty() ? StoredProfiles{} : load_profiles(path);
-    return choose_drive_io(folders, io_backend_kind(settings), stored.drives);
+    auto all = choose_drive_io(folders, io_backend_kind(settings), stored.drives);
+    for (auto& io : all)
+        io = drive_io_of(settings.tuning, io);
+    return all;
 }
 
 std::string drive_io_text(const offload::DriveIo& io) {

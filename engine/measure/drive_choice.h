@@ -20,7 +20,8 @@ namespace spillway::engine {
     std::span<const std::filesystem::path> folders, nvme::BackendKind backend,
     std::span<const DriveSettings> tuned);
 
-/// The same for a run, with the profile that it names or the machine's own.
+/// The same for a run, with the profile that it names or the machine's own, and with block and
+/// depth of its tuning where that sets them.
 [[nodiscard]] std::vector<offload::DriveIo> choose_drive_io(const TrainSettings& settings);
 
 /// "io_uring, 4194304 bytes at depth 32": for people, and to tell measurements apart.

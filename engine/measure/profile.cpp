@@ -146,6 +146,14 @@ void parse_profiles(const std::string& text, StoredProfiles& stored) {
             stored.note = fmt::format("a drive's settings were ignored: {}", error.what());
         }
     }
+    // Absent where nothing was searched for, and in files of earlier versions.
+    for (const auto& object : root.value("tunings", json::array())) {
+        auto tuning = stored_tuning_of(object);
+        if (const auto problem = problem_of(tuning); !problem.empty())
+            stored.note = fmt::format("a tuning was ignored: {}", problem);
+        else
+            stored.tunings.push_back(std::move(tuning));
+    }
 }
 
 /// The profiles that a file at `path` has; throws where it is not ours to replace.
@@ -157,11 +165,16 @@ StoredProfiles load_to_change(const fs::path& path) {
 }
 
 void write_profiles(const fs::path& path, const StoredProfiles& stored) {
-    json root{{"format", format_version}, {"profiles", json::array()}, {"storage", json::array()}};
+    json root{{"format", format_version},
+              {"profiles", json::array()},
+              {"storage", json::array()},
+              {"tunings", json::array()}};
     for (const auto& each : stored.profiles)
         root["profiles"].push_back(json_of(each));
     for (const auto& each : stored.drives)
         root["storage"].push_back(json_of(each));
+    for (const auto& each : stored.tunings)
+        root["tunings"].push_back(json_of(each));
     const auto folder = fs::absolute(path).parent_path();
     fs::create_directories(folder);
     write_file_atomically(nvme::behind_links(path),
@@ -209,8 +222,12 @@ StoredProfiles load_profiles(const fs::path& path) {
     std::string text;
     try {
         text = read_regular_file(path);
-        StoredProfiles stored{
-            .profiles = {}, .drives = {}, .note = "", .file = ProfileFile::ours, .reason = ""};
+        StoredProfiles stored{.profiles = {},
+                              .drives = {},
+                              .tunings = {},
+                              .note = "",
+                              .file = ProfileFile::ours,
+                              .reason = ""};
         parse_profiles(text, stored);
         if (!stored.note.empty())
             stored.note = path.string() + ": " + stored.note;
@@ -284,6 +301,15 @@ void store_drive_settings(const fs::path& path, const DriveSettings& settings) {
     stored.drives.push_back(settings);
     if (stored.drives.size() > most_profiles)
         stored.drives.erase(stored.drives.begin());
+    write_profiles(path, stored);
+}
+
+void store_tuning(const fs::path& path, const StoredTuning& tuning) {
+    auto stored = load_to_change(path);
+    std::erase_if(stored.tunings, [&](const auto& other) { return other.key == tuning.key; });
+    stored.tunings.push_back(tuning);
+    if (stored.tunings.size() > most_profiles)
+        stored.tunings.erase(stored.tunings.begin());
     write_profiles(path, stored);
 }
 

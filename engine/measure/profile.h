@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/measure/stored_tuning.h"
+
 namespace spillway::engine {
 
 /// A drive under direct I/O, bytes per second. Writes are sustained for
@@ -73,6 +75,7 @@ enum class ProfileFile {
 struct StoredProfiles {
     std::vector<MachineProfile> profiles;
     std::vector<DriveSettings> drives;
+    std::vector<StoredTuning> tunings = {};
     std::string note;
     ProfileFile file = ProfileFile::absent;
     std::string reason;  ///< why it is damaged or foreign
@@ -100,6 +103,9 @@ void store_profile(const std::filesystem::path& path, const MachineProfile& prof
 
 /// As store_profile(), in place of older settings of the same file system.
 void store_drive_settings(const std::filesystem::path& path, const DriveSettings& settings);
+
+/// As store_profile(), in place of an older tuning of the same key.
+void store_tuning(const std::filesystem::path& path, const StoredTuning& tuning);
 
 /// The key's parts, asked of this machine.
 [[nodiscard]] std::string cpu_model_name();

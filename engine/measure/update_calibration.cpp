@@ -33,7 +33,7 @@ double update_rate(const TrainSettings& settings, std::uint64_t elements) {
         beside_state_bytes + static_cast<std::size_t>(static_cast<double>(elements) *
                                                       rest_bytes_per_parameter(settings));
     options.state = cpu_optim::parse_state_format(settings.state);
-    options.threads = settings.threads;
+    options.threads = update_threads_of(settings.tuning, settings.threads);
     options.isa = cpu_optim::parse_isa(settings.isa);
     // Thousands of steps on one gradient: larger ones might not end in numbers.
     constexpr double most_lr = 1e-6;

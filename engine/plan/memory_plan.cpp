@@ -275,7 +275,8 @@ class Planning {
             .nvme = nvme_,
             .drives = std::max<std::size_t>(nvme_folders(settings_.nvme).size(), 1),
             .planes = planes_of(settings_),
-            .chunk_bytes = settings_.chunk_size,
+            .chunk_bytes = settings_.tuning.chunk_bytes,
+            .windows = windows_of(settings_.tuning),
             .passes = needs_of(settings_).passes,
             .timing = update_timing(settings_),
             .durability =

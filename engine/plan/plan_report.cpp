@@ -183,6 +183,16 @@ void add_prediction_lines(const PlanReport& r, std::vector<std::string>& lines) 
             fmt::format("  tokens      {} a step; {} would hide the drive", tokens, hiding));
 }
 
+void add_tuning_lines(const RunTuning& tuning, std::vector<std::string>& lines) {
+    lines.push_back(fmt::format("tuning        {}{}", tuning_text(tuning),
+                                tuning.gain > 1 ? fmt::format("; measured {:.2f} times as fast as "
+                                                              "the defaults",
+                                                              tuning.gain)
+                                                : ""));
+    if (!tuning.note.empty())
+        lines.push_back("  note        " + tuning.note);
+}
+
 std::string days_text(double days) {
     return days > 730 ? fmt::format("{:.0f} years", days / 365) : fmt::format("{:.0f} days", days);
 }
@@ -261,6 +271,7 @@ std::string plan_report_json(const PlanReport& r) {
         {"placement", placement_json(r)},
         {"layer_inputs", layer_inputs_json(run.plan)},
         {"bytes_per_step", traffic_json(r)},
+        {"tuning", tuning_json(run.tuning)},
         {"prediction", r.prediction ? prediction_json(r) : Json(nullptr)},
         {"endurance", r.endurance ? endurance_json(*r.endurance) : Json(nullptr)},
         {"compute_optimum", r.optimum ? optimum_json(*r.optimum) : Json(nullptr)},
@@ -305,6 +316,7 @@ std::vector<std::string> plan_report_lines(const PlanReport& r) {
         "traffic       {} read from the drive and {} written a step, {:.2f} bytes a parameter",
         human_bytes(plan.offload.nvme_read_bytes_per_step),
         human_bytes(plan.offload.nvme_written_bytes_per_step), nvme_bytes_per_parameter(r)));
+    add_tuning_lines(run.tuning, lines);
     if (run.settings.state != "fp32")
         lines.push_back(
             fmt::format("formats       state in {}: rounded, not exact", run.settings.state));

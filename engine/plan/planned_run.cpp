@@ -128,9 +128,16 @@ PlannedRun fit_run(TrainSettings settings, const cuda::Device* gpu,
                    const AvailableMemory& available, Console& console) {
     auto layout = make_layout(settings);
     const auto budgets = make_budgets(settings, gpu, available, console);
-    auto plan = plan_training(layout, settings, settings.threads, budgets, nvme_tier(settings));
-    require_memory(plan, budgets, settings, available);
-    return {std::move(settings), std::move(layout), budgets, std::move(plan)};
+    auto device = gpu != nullptr ? gpu->identity() : settings.device;
+    const auto found = recall_tuning(settings, tuning_key(settings, device, budgets.host_bytes));
+    auto tuned = plan_with_tuning(layout, std::move(settings), budgets, found);
+    require_memory(tuned.plan, budgets, tuned.settings, available);
+    return {.settings = std::move(tuned.settings),
+            .layout = std::move(layout),
+            .budgets = budgets,
+            .plan = std::move(tuned.plan),
+            .device = std::move(device),
+            .tuning = std::move(tuned.tuning)};
 }
 
 fs::path drive_folder(const TrainSettings& settings) {

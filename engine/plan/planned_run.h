@@ -11,6 +11,7 @@
 #include "engine/cli/console.h"
 #include "engine/measure/machine_memory.h"
 #include "engine/plan/memory_plan.h"
+#include "engine/plan/run_tuning.h"
 #include "engine/settings/train_settings.h"
 
 namespace spillway::engine {
@@ -21,6 +22,8 @@ struct PlannedRun {
     ModelLayout layout;
     MemoryBudgets budgets;
     TrainPlan plan;
+    std::string device = {};  ///< its identity, as profiles name it
+    RunTuning tuning = {};    ///< settings.tuning holds what it takes from flags and profile
 };
 
 /// problems_of(), what the settings name that is not there on this machine, and a trace in another
@@ -37,8 +40,8 @@ void resolve_choices(TrainSettings& settings);
 [[nodiscard]] std::unique_ptr<cuda::Device> open_gpu(const TrainSettings& settings);
 
 /// Of resolved settings and what open_gpu() made of them. Budgets not given become what `available`
-/// has free minus a margin, which the console is told. Throws offload::PlanRefused naming what is
-/// short.
+/// has free minus a margin, which the console is told. What the profile knows to be faster than the
+/// defaults is taken where it fits. Throws offload::PlanRefused naming what is short.
 [[nodiscard]] PlannedRun fit_run(TrainSettings settings, const cuda::Device* gpu,
                                  const AvailableMemory& available, Console& console);
 

@@ -124,4 +124,24 @@ inline SettingField path(Label label, std::filesystem::path TrainSettings::*memb
         [member](TrainSettings& s, const std::string& value) { s.*member = value; });
 }
 
+/// Fields of TrainSettings::tuning; 0 stands for what is chosen.
+inline SettingField tuned(Label label, std::uint64_t Tuning::*member,
+                          std::function<std::uint64_t(const std::string&)> parse) {
+    return make(
+        std::move(label), JsonKind::number,
+        [member](const TrainSettings& s) { return fmt::format("{}", s.tuning.*member); },
+        [member, parse = std::move(parse)](TrainSettings& s, const std::string& value) {
+            s.tuning.*member = parse(value);
+        });
+}
+
+inline SettingField tuned_number(Label label, std::uint64_t Tuning::*member) {
+    return tuned(std::move(label), member, parse_number<std::uint64_t>);
+}
+
+inline SettingField tuned_bytes(Label label, std::uint64_t Tuning::*member) {
+    return tuned(std::move(label), member,
+                 [](const std::string& value) { return parse_size_bytes(value); });
+}
+
 }  // namespace spillway::engine::fields

@@ -113,6 +113,11 @@ void check_isa(const std::string& value) {
     static_cast<void>(cpu_optim::parse_isa(value));
 }
 
+void check_tune(const std::string& value) {
+    if (value != "auto" && value != "off" && !(parse_duration_s(value) > 0))
+        throw std::invalid_argument("\"" + value + "\" is neither auto, off, nor a time above 0");
+}
+
 void check_commit_interval(const std::string& value) {
     static_cast<void>(parse_commit_interval(value));
 }
@@ -221,15 +226,39 @@ std::vector<SettingField> placement_fields() {
                &Settings::micro_batches),
         choice({"recompute", "", "what backward computes again"}, &Settings::recompute,
                {"auto", "cheap-parts", "full"}),
-        bytes({"chunk-size", "BYTES", "of an fp32 plane of a chunk, a multiple of 64 KiB",
-               Scope::placement, "planned"},
-              &Settings::chunk_size),
         number({"threads", "N", "threads that compute", Scope::placement, "every processor"},
                &Settings::threads),
         text({"isa", "auto|scalar|avx2|avx512", "instruction set of the fused kernels"},
              &Settings::isa, check_isa),
         choice({"io-backend", "", "how the drive is driven"}, &Settings::io_backend,
                backend_choices()),
+    };
+}
+
+std::vector<SettingField> tuning_fields_of_runs() {
+    return {
+        tuned_bytes({"chunk-size", "BYTES", "of an fp32 plane of a chunk, a multiple of 64 KiB",
+                     Scope::placement, "tuned, or planned"},
+                    &Tuning::chunk_bytes),
+        tuned_number({"update-window", "N", "chunks of each drive under way in an update",
+                      Scope::placement, "tuned, or 4"},
+                     &Tuning::update_window),
+        tuned_number({"weight-window", "N", "chunks of weights read ahead from drives",
+                      Scope::placement, "tuned, or 4"},
+                     &Tuning::weight_window),
+        tuned_bytes({"io-block", "BYTES", "of one operation of a drive, at most", Scope::placement,
+                     "tuned, or 4MiB"},
+                    &Tuning::io_block_bytes),
+        tuned_number({"io-depth", "N", "operations in flight on each drive", Scope::placement,
+                      "tuned, or 32"},
+                     &Tuning::io_depth),
+        tuned_number({"update-threads", "N", "of --threads, that update beside the passes",
+                      Scope::placement, "tuned, or all"},
+                     &Tuning::update_threads),
+        text({"tune", "auto|off|TIME",
+              "a search for the six above on first use, kept in the profile: auto, in a run of 8 "
+              "minutes or more; off, defaults alone; or for so long"},
+             &Settings::tune, check_tune),
     };
 }
 
@@ -273,7 +302,7 @@ const std::vector<SettingField>& setting_fields() {
     static const std::vector<SettingField> all = [] {
         std::vector<SettingField> fields;
         for (auto&& part : {model_fields(), optimizer_fields(), length_fields(), placement_fields(),
-                            output_fields()})
+                            tuning_fields_of_runs(), output_fields()})
             fields.insert(fields.end(), part.begin(), part.end());
         return fields;
     }();

@@ -178,11 +178,19 @@ void check_gpu(const TrainSettings& s, Problems& problems) {
 
 void check_placement(const TrainSettings& s, Problems& problems) {
     check_most(problems, "threads", s.threads, most_threads);
-    check_most(problems, "chunk-size", s.chunk_size, most_chunk_bytes);
-    constexpr auto step_bytes = offload::tile_elements * sizeof(float);
-    if (s.chunk_size % step_bytes != 0)
-        problems.push_back(fmt::format("--chunk-size is {} bytes; it must be a multiple of {}",
-                                       s.chunk_size, step_bytes));
+    check_most(problems, "chunk-size", s.tuning.chunk_bytes, most_chunk_bytes);
+    check_most(problems, "update-window", s.tuning.update_window, offload::most_window);
+    check_most(problems, "weight-window", s.tuning.weight_window, offload::most_window);
+    check_most(problems, "io-block", s.tuning.io_block_bytes, most_io_block_bytes);
+    check_most(problems, "io-depth", s.tuning.io_depth, most_io_depth);
+    check_most(problems, "update-threads", s.tuning.update_threads, most_threads);
+    const auto check_multiple = [&](const char* name, std::uint64_t bytes, std::uint64_t of) {
+        if (bytes % of != 0)
+            problems.push_back(
+                fmt::format("--{} is {} bytes; it must be a multiple of {}", name, bytes, of));
+    };
+    check_multiple("chunk-size", s.tuning.chunk_bytes, offload::tile_elements * sizeof(float));
+    check_multiple("io-block", s.tuning.io_block_bytes, 4096);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/settings/clip.h"
+#include "engine/settings/tuning.h"
 #include "nvme/io_backend.h"
 
 namespace spillway::engine {
@@ -62,7 +63,8 @@ struct TrainSettings {
     std::string nvme;
     std::uint32_t micro_batches = 0;  ///< 0: the fewest that fit
     std::string recompute = "auto";   ///< auto, cheap-parts, full
-    std::uint64_t chunk_size = 0;     ///< bytes of an fp32 plane of a chunk; 0: planned
+    Tuning tuning;                    ///< what is set of it; the rest is tuned, or the defaults
+    std::string tune = "auto";        ///< search for the rest: auto, off, or a time
     std::uint32_t threads = 0;        ///< 0: every processor the process may use
     std::string isa = "auto";
     std::string io_backend = "auto";

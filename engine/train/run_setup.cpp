@@ -17,6 +17,7 @@
 #include "engine/cli/output_place.h"
 #include "engine/cli/usage_error.h"
 #include "engine/measure/drive_choice.h"
+#include "engine/plan/first_use.h"
 #include "engine/settings/optimizer_choice.h"
 #include "engine/train/metrics_log.h"
 #include "engine/train/train_report.h"
@@ -203,12 +204,36 @@ void require_trace_room(const TrainSettings& settings) {
                         settings.trace.string(), folder.string(), room, least));
 }
 
-StepBound find_bound(const RunSetup& setup, Console& console) {
-    const auto speed = measure_speed(setup.run, setup.machine, console);
-    const auto costs = step_costs(speed, setup.run);
-    const auto bound = step_bound(lane_times(costs.rates, costs.demand()));
-    console.line(fmt::format("bound: {:.3f} s a step, set by the {}", bound.seconds, bound.by));
-    return bound;
+StepBound bound_of(const PlannedRun& run, const MachineSpeed& speed) {
+    const auto costs = step_costs(speed, run);
+    return step_bound(lane_times(costs.rates, costs.demand()));
+}
+
+/// Measures what the bound needs, and searches for a faster tuning where that is worth it. Returns
+/// whether there is another plan now.
+bool measure(RunSetup& setup, const StopRequest& stop, Console& console) {
+    std::optional<MachineSpeed> speed;
+    auto& run = setup.run;
+    if (run.settings.probe == "on") {
+        speed = measure_speed(run, setup.machine, console);
+        setup.bound = bound_of(run, *speed);
+    }
+    const auto before = run.settings.tuning;
+    if (const auto seconds = search_s(run, setup.bound ? setup.bound->seconds : 0); seconds > 0)
+        tune_on_first_use(
+            run, setup.machine, seconds, [&stop] { return stop.requested(); }, console);
+    const bool changed = run.settings.tuning != before;
+    if (speed && changed)
+        setup.bound = bound_of(run, *speed);
+    if (setup.bound)
+        console.line(fmt::format("bound: {:.3f} s a step, set by the {}", setup.bound->seconds,
+                                 setup.bound->by));
+    return changed;
+}
+
+void tell_plan(const PlannedRun& run, Console& console) {
+    for (const auto& line : train_plan_lines(run.plan, run.budgets))
+        console.line(line);
 }
 
 /// A new run's folder, where a dead one may have left something of the program's own.
@@ -286,8 +311,12 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
         require_disk(run.plan, run.settings);
     else if (const auto inputs = run.plan.offload.nvme_activation_bytes_per_step; inputs > 0)
         offload::require_disk_room(nvme_folders(run.settings.nvme), inputs);  // extents have theirs
-    for (const auto& line : train_plan_lines(run.plan, run.budgets))
-        console.line(line);
+    tell_plan(run, console);
+    if (run.tuning.gain > 1)
+        console.line(fmt::format("plan: {}; measured {:.2f} times as fast as the defaults",
+                                 tuning_text(run.tuning), run.tuning.gain));
+    if (!run.tuning.note.empty())
+        console.line("note: " + run.tuning.note);
     RunSetup setup{.run = std::move(run),
                    .corpus = std::move(corpus),
                    .replay = std::move(replay),
@@ -298,8 +327,11 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
                    .moved = {}};
     setup.machine = make_run_machine(setup.run.settings, setup.run.budgets, std::move(gpu));
     setup.overhead_bytes = resident_memory().now_bytes;
-    if (setup.run.settings.probe == "on")
-        setup.bound = find_bound(setup, console);
+    if (measure(setup, stop, console)) {
+        if (!folder || place == StatePlace::moves)
+            require_disk(setup.run.plan, setup.run.settings);
+        tell_plan(setup.run, console);
+    }
     if (!folder_of_trace(setup.run.settings).empty())
         setup.trace = open_trace(setup.run.settings, console);
     if (folder && place == StatePlace::stays)

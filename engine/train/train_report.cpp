@@ -178,6 +178,7 @@ std::string train_report_json(const TrainResult& r) {
                 {"average_xxh3",
                  r.average_xxh3 ? Json(fmt::format("{:016x}", *r.average_xxh3)) : Json(nullptr)},
                 {"plan", plan_json(r)},
+                {"tuning", tuning_json(r.tuning)},
                 {"settings", Json::parse(settings_json(r.settings))}};
     if (r.trace)
         report["trace"] = trace_json(*r.trace);

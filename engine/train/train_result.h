@@ -11,6 +11,7 @@
 #include "engine/model/gpt2_step.h"
 #include "engine/plan/bound.h"
 #include "engine/plan/memory_plan.h"
+#include "engine/plan/run_tuning.h"
 #include "engine/settings/train_settings.h"
 #include "offload/offload_engine.h"
 #include "offload/relocation.h"
@@ -60,6 +61,7 @@ struct TrainResult {
     TrainSettings settings;  ///< as used, with what was chosen filled in
     TrainPlan plan;
     MemoryBudgets budgets;
+    RunTuning tuning = {};
     std::string device;
     std::string isa;
     std::string io_backend;

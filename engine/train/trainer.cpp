@@ -38,7 +38,7 @@ offload::OffloadOptions engine_options(const TrainSettings& settings,
                                        const std::vector<offload::DriveIo>& drive_io,
                                        offload::StepTrace* trace, Console& console) {
     offload::OffloadOptions options;
-    options.threads = settings.threads;
+    options.threads = update_threads_of(settings.tuning, settings.threads);
     options.isa = cpu_optim::parse_isa(settings.isa);
     options.io.every_drive.backend = io_backend_kind(settings);
     options.io.drives = drive_io;
@@ -314,6 +314,7 @@ class Trainer::Impl {
         TrainResult result{.settings = settings_,
                            .plan = setup_.run.plan,
                            .budgets = setup_.run.budgets,
+                           .tuning = setup_.run.tuning,
                            .device = setup_.machine.device_names(),
                            .isa = settings_.isa,
                            .io_backend = std::string(engine_.io_backend_name()),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The Spillway authors
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -11,9 +12,11 @@
 
 #include "engine/cli/option_set.h"
 #include "engine/cli/output_place.h"
+#include "engine/cli/units.h"
 #include "engine/cli/verbs/bench.h"
 #include "engine/cli/verbs/bench_problems.h"
 #include "engine/cli/verbs/bench_step_run.h"
+#include "engine/cli/verbs/bench_step_tune.h"
 #include "engine/measure/drive_choice.h"
 #include "engine/measure/machine_memory.h"
 #include "engine/settings/optimizer_choice.h"
@@ -36,6 +39,7 @@ struct Given {
     std::uint64_t elements = std::uint64_t{64} << 20;
     std::uint64_t host_bytes = 0;
     std::uint32_t steps = 5;
+    double tune_s = 0;  ///< 0: no search
 };
 
 void declare(OptionSet& options, Given& given) {
@@ -53,7 +57,7 @@ void declare(OptionSet& options, Given& given) {
     options.add_choice({"durable", "", "two copies of all state on the drives, or one", ""},
                        {"on", "off"}, settings.durable);
     options.add_bytes({"chunk-size", "BYTES", "of fp32 values in a chunk", "chosen by the plan"},
-                      settings.chunk_size);
+                      settings.tuning.chunk_bytes);
     options.add({"momentum", "X", "of sgd and rmsprop; 0: none, and no state for it", ""},
                 settings.momentum);
     options.add({"threads", "N", "threads that compute", "every processor"}, settings.threads);
@@ -61,10 +65,23 @@ void declare(OptionSet& options, Given& given) {
                 settings.isa);
     options.add_choice({"io-backend", "", "how the drives are driven", ""},
                        {"auto", "io_uring", "libaio", "threads"}, settings.io_backend);
-    options.add({"profile", "FILE", "where `bench storage --tune` kept the drives' best settings",
+    options.add({"profile", "FILE",
+                 "where `bench storage --tune` kept the drives' best settings, and --tune keeps "
+                 "its own",
                  "$XDG_CACHE_HOME/spillway/profile.json"},
                 settings.profile);
     options.add({"steps", "N", "timed, after one that is not", ""}, given.steps);
+    options.add({.name = "tune",
+                 .value_name = "TIME",
+                 .help = "first search so long for faster chunks, windows, I/O and threads, keep "
+                         "them in the profile for runs with that much --host-mem, and measure the "
+                         "steps with them; 10s is usual",
+                 .default_text = "none",
+                 .set = [&given](const std::string& text) {
+                     given.tune_s = parse_duration_s(text);
+                     if (!(given.tune_s > 0))
+                         throw std::invalid_argument("\"" + text + "\" must be above 0");
+                 }});
     options.add({.name = "trace",
                  .value_name = "FILE",
                  .help = "what ran when, lane by lane, for Chrome or Perfetto",
@@ -85,15 +102,28 @@ std::uint64_t ample_host_bytes(const TrainSettings& settings, std::uint64_t elem
                                       rest_bytes_per_parameter(settings));
 }
 
+/// What --tune needs, and what it finds itself.
+void check_tuning(const Given& given, BenchProblems& problems) {
+    if (given.tune_s == 0)
+        return;
+    if (given.settings.nvme.empty())
+        problems.add("--tune searches on the drives of --nvme: name a folder");
+    if (given.settings.tuning.chunk_bytes != 0)
+        problems.add("--tune finds the best --chunk-size itself: leave it out");
+    if (!given.settings.profile.empty())
+        problems.collect("profile", [&] { check_profile_path(given.settings.profile); });
+}
+
 StepBenchOptions options_of(const Given& given, const OptionSet& flags) {
     const auto& settings = given.settings;
     BenchProblems problems;
+    check_tuning(given, problems);
     StepBenchOptions options{
         .state = cpu_optim::parse_state_format(settings.state),
         .elements = given.elements,
         .host_bytes = given.host_bytes,
         .durability = settings.durable == "on" ? offload::Durability::on : offload::Durability::off,
-        .chunk_bytes = settings.chunk_size,
+        .chunk_bytes = settings.tuning.chunk_bytes,
         .threads = flags.given("threads") ? settings.threads : usable_processors(),
         .trace = settings.trace,
         .steps = given.steps};
@@ -177,6 +207,14 @@ Json json_of(const Given& given, const StepBenchOptions& options, const StepBenc
             {"interrupted", result.interrupted}};
 }
 
+/// By field: what differs from the defaults, 0 where nothing does.
+Json found_json(const StoredTuning& tuning) {
+    Json found{{"gain", tuning.gain}};
+    for (const auto& field : tuning_fields)
+        found[std::string(field.key)] = tuning.values.*field.member;
+    return found;
+}
+
 }  // namespace
 
 int run_bench_step(std::span<const std::string> arguments, Console& console) {
@@ -193,6 +231,9 @@ int run_bench_step(std::span<const std::string> arguments, Console& console) {
     StepBenchOptions wanted = options_of(given, flags);
     const StopRequest stop;
     wanted.stop = [&] { return stop.requested(); };
+    std::optional<StoredTuning> tuning;
+    if (given.tune_s > 0)
+        tuning = tune_step_bench(given.settings, given.tune_s, wanted, console);
     const StepBenchResult result = run_step_bench(wanted);
     if (!result.interrupted)
         show(wanted, result, console);
@@ -202,6 +243,8 @@ int run_bench_step(std::span<const std::string> arguments, Console& console) {
         auto json = json_of(given, wanted, result);
         if (result.trace)
             json["trace"] = trace_json(*result.trace);
+        if (tuning)
+            json["tuning"] = found_json(*tuning);
         console.write_json(json.dump(2, ' ', false, Json::error_handler_t::replace),
                            given.settings.json);
     }

@@ -77,6 +77,7 @@ offload::TensorOptimizerOptions optimizer_options(const StepBenchOptions& option
     }
     made.state = options.state;
     made.chunk_bytes = options.chunk_bytes;
+    made.windows = options.windows;
     made.threads = options.threads;
     made.isa = options.isa;
     made.io.drives = options.drive_io;

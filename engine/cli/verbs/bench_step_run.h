@@ -31,6 +31,7 @@ struct StepBenchOptions {
     std::vector<offload::DriveIo> drive_io = {};   ///< of each of those
     offload::Durability durability = offload::Durability::on;
     std::size_t chunk_bytes = 0;  ///< as PlanRequest::chunk_bytes
+    offload::Windows windows = {};
     std::size_t threads = 1;
     cpu_optim::Isa isa = cpu_optim::Isa::scalar;
     std::filesystem::path trace = {};                   ///< empty: none is made

@@ -16,6 +16,7 @@
 #include "engine/cli/usage_error.h"
 #include "engine/cli/verbs/bench.h"
 #include "engine/cli/verbs/bench_step_run.h"
+#include "engine/measure/profile.h"
 #include "offload/plan.h"
 #include "tests/support/temporary_folder.h"
 
@@ -161,6 +162,43 @@ TEST_CASE("bench step: between two steps it can be stopped") {
     CHECK(result.interrupted);
     CHECK(asked == 3);
     CHECK(result.measured_s == 0);
+}
+
+TEST_CASE("bench step: a tuning is searched for, told, and kept for runs like it") {
+    const TemporaryFolder folder;
+    std::filesystem::create_directory(folder.path() / "drive");
+    const auto profile = folder.path() / "profile.json";
+    const auto ended = step({"--elements", "3000000", "--host-mem", "48MiB", "--nvme",
+                             (folder.path() / "drive").string(), "--tune", "0.4s", "--profile",
+                             profile.string(), "--durable", "off", "--json", "-"});
+    REQUIRE(ended.code == 0);
+    const auto root = nlohmann::json::parse(ended.result);
+    const auto stored = load_profiles(profile);
+    REQUIRE(stored.tunings.size() == 1);
+    const auto& found = stored.tunings.front();
+    CHECK(root["tuning"]["gain"] == found.gain);
+    CHECK(root["tuning"]["chunk_bytes"] == found.values.chunk_bytes);
+    CHECK(found.key.device == "cpu");
+    CHECK(found.key.host_bytes == std::size_t{32} << 20);
+    CHECK(found.key.threads == 2);
+    CHECK_THAT(ended.human, Contains("kept in " + profile.string()));
+    CHECK(files_below(folder.path() / "drive") == 0);
+}
+
+TEST_CASE("bench step: what a search needs and what it finds itself is said") {
+    const auto [more, said] = GENERATE(table<std::vector<std::string>, std::string>({
+        {{"--tune", "1s"}, "--tune searches on the drives of --nvme"},
+        {{"--tune", "1s", "--nvme", "/tmp", "--chunk-size", "64KiB"}, "leave it out"},
+        {{"--tune", "0s"}, "must be above 0"},
+        {{"--tune", "1s", "--nvme", "/tmp", "--profile", "/dev/null"}, "/dev/null"},
+    }));
+    try {
+        static_cast<void>(step(more));
+        FAIL("it was done");
+    } catch (const UsageError& error) {
+        REQUIRE_FALSE(error.problems().empty());
+        CHECK_THAT(error.problems().front(), Contains(said));
+    }
 }
 
 }  // namespace spillway::engine

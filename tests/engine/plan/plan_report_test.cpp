@@ -20,7 +20,7 @@ TrainSettings settings_of_a_run() {
     settings.model = "gpt2:4x192x4";
     settings.context = 96;
     settings.seq = 80;
-    settings.chunk_size = std::uint64_t{64} << 10;
+    settings.tuning.chunk_bytes = std::uint64_t{64} << 10;
     settings.batch = 4;
     settings.threads = 1;
     settings.nvme = "/tmp";

@@ -80,7 +80,8 @@ TEST_CASE("setting_fields: what changes the result is fixed by the run, what pla
     }
     for (const auto* name :
          {"device", "device-mem", "host-mem", "nvme", "micro-batches", "recompute", "chunk-size",
-          "threads", "isa", "io-backend", "commit-every"}) {
+          "threads", "isa", "io-backend", "commit-every", "update-window", "weight-window",
+          "io-block", "io-depth", "update-threads", "tune"}) {
         INFO(name);
         CHECK(field(name).scope == SettingScope::placement);
     }
@@ -102,6 +103,8 @@ TEST_CASE("setting_fields: what cannot be is refused by name") {
         {{"--trace", "/dev/null"}, "it is not a file"},
         {{"--trace", "/nowhere/t.json"}, "is not there; make it first"},
         {{"--tbw", "600"}, "--tbw is not available"},
+        {{"--tune", "0s"}, "neither auto, off, nor a time above 0"},
+        {{"--tune", "always"}, "always"},
         {{"--device", "cuda:1023"}, "\"cuda:1023\": "},
     }));
     const auto found = problems_of_flags(arguments);

@@ -104,7 +104,13 @@ TEST_CASE("train_settings: contradictions and values out of range name option an
         s.min_lr = 2, said = "--min-lr is 2";
     }
     SECTION("a ragged chunk") {
-        s.chunk_size = 100000, said = "--chunk-size is 100000";
+        s.tuning.chunk_bytes = 100000, said = "--chunk-size is 100000";
+    }
+    SECTION("a ragged block") {
+        s.tuning.io_block_bytes = 5000, said = "--io-block is 5000 bytes; it must be a multiple of";
+    }
+    SECTION("a window beyond all use") {
+        s.tuning.weight_window = 65, said = "--weight-window is 65; the most is 64";
     }
     SECTION("the most sequences there are") {
         s.batch = 4294967295, said = "--batch is 4294967295; the most is 1048576";
@@ -123,7 +129,7 @@ TEST_CASE("train_settings: contradictions and values out of range name option an
         s.eval_sequences = 4294967295, said = "--eval-sequences is 4294967295";
     }
     SECTION("a chunk beyond memory") {
-        s.chunk_size = std::uint64_t{1} << 63, said = "--chunk-size is 9223372036854775808";
+        s.tuning.chunk_bytes = std::uint64_t{1} << 63, said = "--chunk-size is 9223372036854775808";
     }
     SECTION("a rate beyond the range") {
         s.lr = 1e31, said = "from 0 to 1e30";

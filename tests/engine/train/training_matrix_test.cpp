@@ -89,6 +89,10 @@ void draw_placements(Combinations& draw, std::size_t which, std::vector<Combinat
     const auto isas = draw.column(mostly_fast_isas());
     const auto backends = draw.column(backends_here());
     const auto commits = draw.column<std::string>({"10m", "1", "2"});
+    const auto windows = draw.column<std::string>({"0", "1", "3", "7"});
+    const auto weight_windows = draw.column<std::string>({"0", "1", "6"});
+    const auto update_threads = draw.column<std::string>({"0", "1", "2"});
+    const auto blocks = draw.column<std::string>({"0", "4KiB", "64KiB"});
     for (std::size_t i = 0; i < all.size(); ++i) {
         auto& flags = all[i].placements.at(which);
         all[i].budgets.at(which) = drives[i].empty() ? 1 : budgets[i];
@@ -100,7 +104,11 @@ void draw_placements(Combinations& draw, std::size_t which, std::vector<Combinat
                                    {"threads", threads[i]},
                                    {"isa", std::string(cpu_optim::isa_name(isas[i]))},
                                    {"io-backend", backends[i]},
-                                   {"commit-every", commits[i]}});
+                                   {"commit-every", commits[i]},
+                                   {"update-window", windows[i]},
+                                   {"weight-window", weight_windows[i]},
+                                   {"update-threads", update_threads[i]},
+                                   {"io-block", blocks[i]}});
     }
 }
 
