@@ -6,6 +6,8 @@
 #include "cpu_optim/detail/kernel_table.h"
 #include "cpu_optim/detail/require_planes.h"
 #include "cpu_optim/detail/run_elements.h"
+#include "cpu_optim/layerwise.h"
+#include "cpu_optim/layerwise_reference.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu_optim/elementwise.cpp"
@@ -117,6 +119,11 @@ std::size_t update_run(Isa isa, const ElementwiseCoefficients& coefficients,
                        const ElementwiseRun& run) {
     return std::visit([&](const auto& rule) { return update_by_rule(isa, rule, run); },
                       coefficients.rule);
+}
+
+// With its tensor's step known, a layerwise rule is one of elements.
+std::size_t update_run(Isa isa, const LayerwiseStep& step, const ElementwiseRun& run) {
+    return std::visit([&](const auto& rule) { return update_by_rule(isa, rule, run); }, step.rule);
 }
 
 }  // namespace spillway::cpu_optim

@@ -10,12 +10,14 @@
 
 #include "cpu_optim/elementwise.h"
 #include "cpu_optim/isa.h"
+#include "cpu_optim/layerwise_coefficients.h"
 #include "cpu_optim/state_format.h"
 
 /// The layerwise optimizers for large batches: each tensor's step is as long as its weights' norm
-/// says, so an update takes two passes over a whole tensor. Pass 1 (prepare_run) updates the
-/// moments and sums squares, tile by tile; the sums are added up over the tensor's tiles in order
-/// and give its trust ratio; pass 2 (apply_run) moves the weights.
+/// says, so an update takes two passes over a whole tensor. Pass 1 (measure_run) finds the
+/// direction and sums squares, tile by tile, and changes nothing; the sums are added up over the
+/// tensor's tiles in order and give its trust ratio; pass 2 (update_run) finds the direction again,
+/// from what it was found from before, and makes new state and weights, element by element.
 namespace spillway::cpu_optim {
 
 /// You et al. 2020 (arXiv:1904.00962), Algorithm 2, with bias correction and decoupled decay inside
@@ -67,21 +69,6 @@ void check(const LayerwiseHyperParameters& hyper);
 /// be encoded between the passes, and pass 2 would move along another direction than was measured.
 void check(const LayerwiseHyperParameters& hyper, StateFormat format);
 
-struct LambCoefficients {
-    float gradient_scale;  ///< negative when the objective is maximised
-    float one_minus_beta1;
-    float beta2;
-    float one_minus_beta2;
-    float inv_bias_correction1;       ///< 1 / (1 - beta1^step)
-    float inv_sqrt_bias_correction2;  ///< 1 / sqrt(1 - beta2^step)
-    float epsilon;
-    float weight_decay;  ///< at 0 the weight takes no part in the direction, infinite or not
-};
-struct LarsCoefficients {
-    float gradient_scale;  ///< negative when the objective is maximised
-    float momentum;
-    float weight_decay;  ///< at 0 the weight takes no part in the direction, infinite or not
-};
 /// What both passes of one step of one tensor need. Made by make_coefficients alone.
 struct LayerwiseCoefficients {
     std::variant<LambCoefficients, LarsCoefficients> rule;
@@ -110,21 +97,21 @@ struct LayerSums {
 /// The same without a trust ratio, for tensors that are to be left out (biases, norms).
 [[nodiscard]] float layer_step_without_trust(const LayerwiseHyperParameters& hyper);
 
-/// Pass 1 over one tile, whose planes are as update_run() needs them: updates LAMB's moments,
-/// leaves all else as it is. Bit-identical on every Isa. Throws as update_run().
-[[nodiscard]] LayerSums prepare_run(Isa isa, const LayerwiseCoefficients& coefficients,
-                                    const ElementwiseRun& run);
-
-/// The sums that prepare_run() would return, with nothing changed: for whoever has the whole tensor
-/// measured before its first element may change, and lets prepare_run() and apply_run() follow each
-/// other over the same elements in pass 2. Bit-identical on every Isa. Throws as update_run().
+/// Pass 1 over one tile, whose planes are as update_run() needs them (LARS's buffer may be left
+/// out). Bit-identical on every Isa. Throws as update_run().
 [[nodiscard]] LayerSums measure_run(Isa isa, const LayerwiseCoefficients& coefficients,
                                     const ElementwiseRun& run);
 
-/// Pass 2: moves the weights (and LARS's buffer). LAMB does not read the gradient again, so that
-/// may be gone. Returns what update_run() returns; bit-identical on every Isa and for every way of
-/// cutting a run in pieces. Throws as update_run().
-[[nodiscard]] std::size_t apply_run(Isa isa, const LayerwiseCoefficients& coefficients, float step,
-                                    const ElementwiseRun& run);
+/// What pass 2 needs of a tensor.
+struct LayerwiseStep {
+    std::variant<LambStep, LarsStep> rule;
+};
+/// `step`: of layer_step().
+[[nodiscard]] LayerwiseStep with_step(const LayerwiseCoefficients& coefficients,
+                                      float step) noexcept;
+
+/// Pass 2. Returns what update_run() of elementwise.h returns; bit-identical on every Isa and for
+/// every way of cutting a run in pieces. Throws as that.
+[[nodiscard]] std::size_t update_run(Isa isa, const LayerwiseStep& step, const ElementwiseRun& run);
 
 }  // namespace spillway::cpu_optim

@@ -80,7 +80,7 @@ double trust_ratio(const LarsHyperParameters& hyper, const Norms& norms) {
 
 struct NeedsOf {
     OptimizerNeeds operator()(const LambHyperParameters&) const noexcept {
-        return {.state_planes = 2, .passes = 2, .gradient_passes = 1, .reach = Reach::tensor};
+        return {.state_planes = 2, .passes = 2, .gradient_passes = 2, .reach = Reach::tensor};
     }
     OptimizerNeeds operator()(const LarsHyperParameters&) const noexcept {
         return {.state_planes = 1, .passes = 2, .gradient_passes = 2, .reach = Reach::tensor};
@@ -155,6 +155,19 @@ float layer_step_without_trust(const LayerwiseHyperParameters& hyper) {
     return std::visit(
         [&](const auto& fields) { return checker.narrow("learning_rate", fields.learning_rate); },
         hyper);
+}
+
+LayerwiseStep with_step(const LayerwiseCoefficients& coefficients, float step) noexcept {
+    struct WithStep {
+        float step;
+        LayerwiseStep operator()(const LambCoefficients& rule) const {
+            return {LambStep{rule, step}};
+        }
+        LayerwiseStep operator()(const LarsCoefficients& rule) const {
+            return {LarsStep{rule, step}};
+        }
+    };
+    return std::visit(WithStep{step}, coefficients.rule);
 }
 
 }  // namespace spillway::cpu_optim

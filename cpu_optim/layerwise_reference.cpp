@@ -15,7 +15,7 @@ float with_decay(float direction, float weight_decay, float w) {
     return weight_decay != 0 ? std::fma(weight_decay, w, direction) : direction;
 }
 
-/// From the new moments alone, so that pass 2 can find it again without a plane to keep it in.
+/// From the new moments alone.
 float direction_of(const LambCoefficients& c, const ElementwiseElement& element) {
     const auto [m, v, unused] = element.state;
     const float root = std::fma(std::sqrt(v), c.inv_sqrt_bias_correction2, c.epsilon);
@@ -53,6 +53,16 @@ ElementwiseElement applied(const LarsCoefficients& c, float step, const Elementw
     buffer = with_one_nan(std::fma(step, direction, c.momentum * buffer));
     element.master = with_one_nan(old.master - buffer);
     return element;
+}
+
+ElementwiseElement updated(const LambStep& step, const ElementwiseElement& old, float gradient) {
+    return applied(step.coefficients, step.step, prepared(step.coefficients, old, gradient).element,
+                   gradient);
+}
+
+ElementwiseElement updated(const LarsStep& step, const ElementwiseElement& old, float gradient) {
+    return applied(step.coefficients, step.step, prepared(step.coefficients, old, gradient).element,
+                   gradient);
 }
 
 }  // namespace spillway::cpu_optim

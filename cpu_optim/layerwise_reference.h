@@ -19,10 +19,16 @@ struct PreparedElement {
 [[nodiscard]] PreparedElement prepared(const LarsCoefficients& coefficients,
                                        const ElementwiseElement& old, float gradient);
 
-/// Pass 2.
+/// Pass 2 of what pass 1 has prepared.
 [[nodiscard]] ElementwiseElement applied(const LambCoefficients& coefficients, float step,
-                                         const ElementwiseElement& old, float gradient);
+                                         const ElementwiseElement& prepared, float gradient);
 [[nodiscard]] ElementwiseElement applied(const LarsCoefficients& coefficients, float step,
-                                         const ElementwiseElement& old, float gradient);
+                                         const ElementwiseElement& prepared, float gradient);
+
+/// Pass 2 as it is made: both, one after the other.
+[[nodiscard]] ElementwiseElement updated(const LambStep& step, const ElementwiseElement& old,
+                                         float gradient);
+[[nodiscard]] ElementwiseElement updated(const LarsStep& step, const ElementwiseElement& old,
+                                         float gradient);
 
 }  // namespace spillway::cpu_optim

@@ -11,8 +11,10 @@
 
 #include "cpu_optim/detail/elementwise_rules-inl.h"
 #include "cpu_optim/detail/elementwise_run.h"
+#include "cpu_optim/detail/layerwise_rules-inl.h"
 #include "cpu_optim/detail/master-inl.h"
 #include "cpu_optim/elementwise_coefficients.h"
+#include "cpu_optim/layerwise_coefficients.h"
 
 // From the coefficients of a rule to the loop over a run for its switches, master layout and
 // gradient type. `Loop` says what a run is and how state is kept:
@@ -94,6 +96,16 @@ detail::Progress update_rule(const RmspropCoefficients& c, const typename Loop::
     }
     return has_momentum ? update_by<Loop, C>(RmspropRule<Term::on, Term::off>(c), run)
                         : update_by<Loop, C>(RmspropRule<Term::off, Term::off>(c), run);
+}
+
+template <class Loop>
+detail::Progress update_rule(const LambStep& c, const typename Loop::Run& run) {
+    return update_by<Loop, LambStep>(SteppedRule<LambRule>(c), run);
+}
+
+template <class Loop>
+detail::Progress update_rule(const LarsStep& c, const typename Loop::Run& run) {
+    return update_by<Loop, LarsStep>(SteppedRule<LarsRule>(c), run);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <cstddef>
 
 #include "cpu_optim/detail/master-inl.h"
-#include "cpu_optim/layerwise.h"
+#include "cpu_optim/layerwise_coefficients.h"
 #include "hwy/highway.h"
 
 // Each rule is layerwise_reference.cpp line by line.
@@ -42,9 +42,7 @@ class WithDecay {
 class LambRule {
   public:
     static constexpr std::size_t planes = 2;
-    static constexpr std::size_t prepared_planes = 2;  ///< that pass 1 changes, the first ones
-    static constexpr std::size_t applied_planes = 0;   ///< that pass 2 changes
-    static constexpr bool applies_gradient = false;    ///< whether pass 2 reads it
+    static constexpr std::size_t measured_planes = 2;  ///< that the direction is found from
 
     HWY_INLINE explicit LambRule(const LambCoefficients& c)
         : with_decay_{c.weight_decay},
@@ -56,17 +54,18 @@ class LambRule {
           inv_sqrt_bias_correction2_{hn::Set(FloatTag(), c.inv_sqrt_bias_correction2)},
           epsilon_{hn::Set(FloatTag(), c.epsilon)} {}
 
+    /// Makes the state new, and returns the value whose square is summed.
     HWY_INLINE FloatVector prepare(FloatVector w, FloatVector* state, FloatVector gradient) const {
         auto& m = state[0];
         auto& v = state[1];
         const auto g = hn::Mul(gradient, scale_);
-        m = with_one_nan(hn::MulAdd(one_minus_beta1_, hn::Sub(g, m), m));
-        v = with_one_nan(hn::MulAdd(hn::Mul(one_minus_beta2_, g), g, hn::Mul(beta2_, v)));
+        m = hn::MulAdd(one_minus_beta1_, hn::Sub(g, m), m);
+        v = hn::MulAdd(hn::Mul(one_minus_beta2_, g), g, hn::Mul(beta2_, v));
         return direction(w, state);
     }
-    HWY_INLINE void apply(FloatVector& w, FloatVector* state, FloatVector /*gradient*/,
-                          FloatVector step) const {
-        w = with_one_nan(hn::NegMulAdd(step, direction(w, state), w));
+    HWY_INLINE void update(FloatVector& w, FloatVector* state, FloatVector gradient,
+                           FloatVector step) const {
+        w = hn::NegMulAdd(step, prepare(w, state, gradient), w);
     }
 
   private:
@@ -83,9 +82,7 @@ class LambRule {
 class LarsRule {
   public:
     static constexpr std::size_t planes = 1;
-    static constexpr std::size_t prepared_planes = 0;
-    static constexpr std::size_t applied_planes = 1;
-    static constexpr bool applies_gradient = true;
+    static constexpr std::size_t measured_planes = 0;
 
     HWY_INLINE explicit LarsRule(const LarsCoefficients& c)
         : with_decay_{c.weight_decay},
@@ -96,17 +93,37 @@ class LarsRule {
                                    FloatVector gradient) const {
         return hn::Mul(gradient, scale_);
     }
-    HWY_INLINE void apply(FloatVector& w, FloatVector* state, FloatVector gradient,
-                          FloatVector step) const {
+    HWY_INLINE void update(FloatVector& w, FloatVector* state, FloatVector gradient,
+                           FloatVector step) const {
         auto& buffer = state[0];
-        const auto direction = with_decay_(hn::Mul(gradient, scale_), w);
-        buffer = with_one_nan(hn::MulAdd(step, direction, hn::Mul(momentum_, buffer)));
-        w = with_one_nan(hn::Sub(w, buffer));
+        const auto direction = with_decay_(prepare(w, state, gradient), w);
+        buffer = hn::MulAdd(step, direction, hn::Mul(momentum_, buffer));
+        w = hn::Sub(w, buffer);
     }
 
   private:
     WithDecay with_decay_;
     FloatVector scale_, momentum_;
+};
+
+/// A rule once its tensor's step is known: one of elements, as those of elementwise_rules-inl.h.
+template <class Rule>
+class SteppedRule {
+  public:
+    static constexpr std::size_t planes = Rule::planes;
+    static constexpr bool weight_shows_nan = true;
+
+    template <class Step>
+    HWY_INLINE explicit SteppedRule(const Step& c)
+        : rule_(c.coefficients), step_{hn::Set(FloatTag(), c.step)} {}
+
+    HWY_INLINE void update(FloatVector& w, FloatVector* state, FloatVector gradient) const {
+        rule_.update(w, state, gradient, step_);
+    }
+
+  private:
+    Rule rule_;
+    FloatVector step_;
 };
 
 }  // namespace

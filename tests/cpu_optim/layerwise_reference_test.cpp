@@ -53,8 +53,9 @@ using Update = std::function<void(Tensor&, const LayerwiseHyperParameters&, std:
 Update kernels_on(Isa isa) {
     return [isa](Tensor& tensor, const LayerwiseHyperParameters& hyper, std::uint64_t step) {
         const auto coefficients = make_coefficients(hyper, step, 1.0);
-        const auto sums = prepare_run(isa, coefficients, tensor.run());
-        REQUIRE(apply_run(isa, coefficients, layer_step(hyper, sums), tensor.run()) == 0);
+        const auto sums = measure_run(isa, coefficients, tensor.run());
+        REQUIRE(update_run(isa, with_step(coefficients, layer_step(hyper, sums)), tensor.run()) ==
+                0);
     };
 }
 
@@ -183,10 +184,10 @@ TEST_CASE("a layerwise coefficient or step that is one percent off leaves the bo
                       [&](Tensor& tensor, const LayerwiseHyperParameters& h, std::uint64_t step) {
                           auto coefficients = make_coefficients(h, step, 1.0);
                           change(coefficients);
-                          const auto sums = prepare_run(Isa::scalar, coefficients, tensor.run());
-                          static_cast<void>(apply_run(Isa::scalar, coefficients,
-                                                      layer_step(h, sums) * step_factor,
-                                                      tensor.run()));
+                          const auto sums = measure_run(Isa::scalar, coefficients, tensor.run());
+                          const auto moved =
+                              with_step(coefficients, layer_step(h, sums) * step_factor);
+                          static_cast<void>(update_run(Isa::scalar, moved, tensor.run()));
                       })
             .worst;
     };

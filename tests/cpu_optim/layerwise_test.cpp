@@ -66,19 +66,18 @@ struct Expected {
                 [&](const auto& rule) {
                     const auto [element, direction] = prepared(rule, old, g);
                     old_elements.push_back(old);
-                    prepared_elements.push_back(element);
-                    applied_elements.push_back(applied(rule, step, element, g));
+                    new_elements.push_back(applied(rule, step, element, g));
                     weights.push_back(old.master);
                     directions.push_back(direction);
                 },
                 coefficients.rule);
-            nonfinite += std::isfinite(applied_elements.back().master) ? 0u : 1u;
-            without_finite_hi += has_finite_hi(applied_elements.back().master) ? 0u : 1u;
+            nonfinite += std::isfinite(new_elements.back().master) ? 0u : 1u;
+            without_finite_hi += has_finite_hi(new_elements.back().master) ? 0u : 1u;
         }
         sums = {sum_by_definition(weights), sum_by_definition(directions)};
     }
 
-    std::vector<ElementwiseElement> old_elements, prepared_elements, applied_elements;
+    std::vector<ElementwiseElement> old_elements, new_elements;
     LayerSums sums;
     std::size_t nonfinite = 0;
     std::size_t without_finite_hi = 0;
@@ -109,17 +108,14 @@ void require_reference_bits(Isa isa, const LayerwiseHyperParameters& hyper, std:
                 CAPTURE(type, layout);
                 found.fill(start_values(), type);
                 const auto run = found.all(layout, type, planes);
-                const LayerSums measured = measure_run(isa, coefficients, run);
+                const LayerSums sums = measure_run(isa, coefficients, run);
                 require_elements(found, layout, planes, expected.old_elements);
-                const LayerSums sums = prepare_run(isa, coefficients, run);
-                REQUIRE(bits_of(measured.weight_squares) == bits_of(sums.weight_squares));
-                REQUIRE(bits_of(measured.direction_squares) == bits_of(sums.direction_squares));
                 REQUIRE(bits_of(sums.weight_squares) == bits_of(expected.sums.weight_squares));
                 REQUIRE(bits_of(sums.direction_squares) ==
                         bits_of(expected.sums.direction_squares));
-                require_elements(found, layout, planes, expected.prepared_elements);
-                const std::size_t counted = apply_run(isa, coefficients, layer_step, run);
-                require_elements(found, layout, planes, expected.applied_elements);
+                const std::size_t counted =
+                    update_run(isa, with_step(coefficients, layer_step), run);
+                require_elements(found, layout, planes, expected.new_elements);
                 REQUIRE(counted == (layout == MasterLayout::whole ? expected.nonfinite
                                                                   : expected.without_finite_hi));
                 REQUIRE(found.unharmed());
@@ -164,7 +160,7 @@ TEMPLATE_TEST_CASE_SIG("finite values have finite sums with the bits of their de
         const auto coefficients = make_coefficients(hyper, 5, 1.0);
         const Expected expected(coefficients, 0, start, GradientType::fp32, length);
         found.fill(start, GradientType::fp32);
-        const auto sums = prepare_run(
+        const auto sums = measure_run(
             isa, coefficients,
             found.all(MasterLayout::halves, GradientType::fp32, needs(hyper).state_planes));
         REQUIRE((std::isfinite(sums.weight_squares) && sums.weight_squares > 0));
@@ -193,10 +189,10 @@ TEMPLATE_TEST_CASE_SIG("tiles give the same bits in any order, and weights in pi
             std::vector<LayerSums> forward(tiles), backward(tiles);
             found.fill(start_values(), GradientType::bf16);
             for (std::size_t n = 0; n < tiles; ++n)
-                forward[n] = prepare_run(isa, coefficients, run(n * tile, tile));
+                forward[n] = measure_run(isa, coefficients, run(n * tile, tile));
             found.fill(start_values(), GradientType::bf16);
             for (std::size_t n = tiles; n-- > 0;)
-                backward[n] = prepare_run(isa, coefficients, run(n * tile, tile));
+                backward[n] = measure_run(isa, coefficients, run(n * tile, tile));
             for (std::size_t n = 0; n < tiles; ++n) {
                 CHECK(bits_of(forward[n].weight_squares) == bits_of(backward[n].weight_squares));
                 CHECK(bits_of(forward[n].direction_squares) ==
@@ -204,9 +200,9 @@ TEMPLATE_TEST_CASE_SIG("tiles give the same bits in any order, and weights in pi
             }
             std::size_t counted = 0;
             for (std::size_t from = 0; from < tile * tiles; from += piece)
-                counted += apply_run(isa, coefficients, 0.5F,
-                                     run(from, std::min(piece, tile * tiles - from)));
-            require_elements(found, MasterLayout::halves, planes, expected.applied_elements);
+                counted += update_run(isa, with_step(coefficients, 0.5F),
+                                      run(from, std::min(piece, tile * tiles - from)));
+            require_elements(found, MasterLayout::halves, planes, expected.new_elements);
             CHECK(counted == expected.without_finite_hi);
         }
 }
@@ -277,32 +273,39 @@ TEST_CASE("layerwise hyper-parameters out of range are refused with optimizer, n
 TEST_CASE("optimizers say what they need of memory and of a tensor") {
     CHECK(needs(LayerwiseHyperParameters(LambHyperParameters{})).state_planes == 2);
     CHECK(needs(LayerwiseHyperParameters(LambHyperParameters{})).passes == 2);
-    CHECK(needs(LayerwiseHyperParameters(LambHyperParameters{})).gradient_passes == 1);
+    CHECK(needs(LayerwiseHyperParameters(LambHyperParameters{})).gradient_passes == 2);
     CHECK(needs(LayerwiseHyperParameters(LarsHyperParameters{})).gradient_passes == 2);
     CHECK(needs(LayerwiseHyperParameters(LarsHyperParameters{})).reach == Reach::tensor);
     const auto adam = needs(HyperParameters(AdamHyperParameters{}));
     CHECK((adam.state_planes == 2 && adam.passes == 1 && adam.reach == Reach::element));
 }
 
-TEST_CASE("both passes refuse a run with planes missing; LAMB's second needs no gradient") {
+TEST_CASE("both passes refuse a run with planes missing; LARS is measured without its buffer") {
     std::vector<float> master(3, 1.0F), m(3), v(3), gradient(3, 1.0F);
     const auto lamb = make_coefficients(LambHyperParameters{}, 1, 1.0);
     const auto lars = make_coefficients(LarsHyperParameters{}, 1, 1.0);
     ElementwiseRun run{.elements = 3, .master = master.data()};
     run.state = {m.data(), nullptr, nullptr};
-    CHECK_THROWS_WITH(prepare_run(best_isa(), lamb, run),
-                      "prepare_run: state[1] is null and this rule keeps 2 planes of state: set "
+    CHECK_THROWS_WITH(measure_run(best_isa(), lamb, run),
+                      "measure_run: state[1] is null and this rule keeps 2 planes of state: set "
+                      "them all");
+    CHECK_THROWS_WITH(update_run(best_isa(), with_step(lamb, 1), run),
+                      "update_run: state[1] is null and this rule keeps 2 planes of state: set "
                       "them all");
     run.state[1] = v.data();
-    CHECK_THROWS_WITH(prepare_run(best_isa(), lamb, run), "prepare_run: gradient is null: set it");
     CHECK_THROWS_WITH(measure_run(best_isa(), lamb, run), "measure_run: gradient is null: set it");
-    CHECK_THROWS_WITH(apply_run(best_isa(), lars, 1, run), "apply_run: gradient is null: set it");
+    CHECK_THROWS_WITH(update_run(best_isa(), with_step(lars, 1), run),
+                      "update_run: gradient is null: set it");
     CHECK(master == std::vector<float>(3, 1.0F));
-    CHECK(apply_run(best_isa(), lamb, 1, run) == 0);
+    run.gradient = gradient.data();
+    run.state = {};
+    CHECK(measure_run(best_isa(), lars, run).weight_squares == 3);
+    CHECK_THROWS_WITH(update_run(best_isa(), with_step(lars, 1), run),
+                      Catch::Contains("state[0] is null"));
     run.master = nullptr;
-    CHECK_THROWS_AS(apply_run(best_isa(), lamb, 1, run), std::invalid_argument);
-    CHECK(apply_run(best_isa(), lars, 1, ElementwiseRun{}) == 0);
-    CHECK(prepare_run(best_isa(), lars, ElementwiseRun{}).weight_squares == 0);
+    CHECK_THROWS_AS(measure_run(best_isa(), lamb, run), std::invalid_argument);
+    CHECK(update_run(best_isa(), with_step(lars, 1), ElementwiseRun{}) == 0);
+    CHECK(measure_run(best_isa(), lars, ElementwiseRun{}).weight_squares == 0);
 }
 
 }  // namespace spillway::cpu_optim

@@ -2,8 +2,6 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/update/state_update.h"
 
-#include <algorithm>
-
 #include "cpu_optim/lossy_state.h"
 
 namespace spillway::offload::detail {
@@ -44,28 +42,6 @@ void set_exact_state(const TilePart& part, cpu_optim::ElementwiseRun& run) {
     });
 }
 
-/// Elements `first` .. `first` + `count` of a run.
-cpu_optim::ElementwiseRun piece_of(const cpu_optim::ElementwiseRun& run, std::size_t first,
-                                   std::size_t count) {
-    auto piece = run;
-    const auto advance = [&](auto& pointer) {
-        if (pointer != nullptr)
-            pointer += first;
-    };
-    piece.elements = count;
-    advance(piece.master);
-    advance(piece.weight);
-    advance(piece.residue);
-    for (auto& plane : piece.state)
-        advance(plane);
-    piece.gradient = static_cast<const std::byte*>(run.gradient) +
-                     first * cpu_optim::gradient_bytes(run.gradient_type);
-    return piece;
-}
-
-/// Of which all planes lie in the nearest cache between the two halves of a pass 2.
-constexpr std::size_t piece_elements = 1024;
-
 }  // namespace
 
 std::size_t update_tile_part(cpu_optim::Isa isa,
@@ -104,17 +80,10 @@ cpu_optim::LayerSums measure_tile_part(cpu_optim::Isa isa,
     return cpu_optim::measure_run(isa, coefficients, run);
 }
 
-std::size_t update_tile_part(cpu_optim::Isa isa,
-                             const cpu_optim::LayerwiseCoefficients& coefficients, float step,
+std::size_t update_tile_part(cpu_optim::Isa isa, const cpu_optim::LayerwiseStep& step,
                              const TilePart& part, cpu_optim::ElementwiseRun run) {
     set_exact_state(part, run);
-    std::size_t nonfinite = 0;
-    for (std::size_t first = 0; first < run.elements; first += piece_elements) {
-        const auto piece = piece_of(run, first, std::min(piece_elements, run.elements - first));
-        static_cast<void>(cpu_optim::prepare_run(isa, coefficients, piece));
-        nonfinite += cpu_optim::apply_run(isa, coefficients, step, piece);
-    }
-    return nonfinite;
+    return cpu_optim::update_run(isa, step, run);
 }
 
 }  // namespace spillway::offload::detail

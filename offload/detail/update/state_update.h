@@ -31,10 +31,8 @@ struct TilePart {
 [[nodiscard]] cpu_optim::LayerSums measure_tile_part(
     cpu_optim::Isa isa, const cpu_optim::LayerwiseCoefficients& coefficients, const TilePart& part,
     cpu_optim::ElementwiseRun run);
-/// Pass 2: new state and weights, the step being as long as cpu_optim::layer_step() says.
-[[nodiscard]] std::size_t update_tile_part(cpu_optim::Isa isa,
-                                           const cpu_optim::LayerwiseCoefficients& coefficients,
-                                           float step, const TilePart& part,
-                                           cpu_optim::ElementwiseRun run);
+/// Pass 2: new state and weights.
+[[nodiscard]] std::size_t update_tile_part(cpu_optim::Isa isa, const cpu_optim::LayerwiseStep& step,
+                                           const TilePart& part, cpu_optim::ElementwiseRun run);
 
 }  // namespace spillway::offload::detail

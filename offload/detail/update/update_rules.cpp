@@ -113,8 +113,9 @@ std::size_t UpdateRules::update(cpu_optim::Isa isa, TensorId tensor,
     if (const auto* const elementwise = std::get_if<Elementwise>(&rules_))
         return update_tile_part(isa, (*elementwise)[rule], stream, part, run);
     const auto& layerwise = std::get<Layerwise>(rules_);
-    return update_tile_part(isa, layerwise.coefficients[rule], layerwise.steps[tensor].value(),
-                            part, run);
+    return update_tile_part(
+        isa, cpu_optim::with_step(layerwise.coefficients[rule], layerwise.steps[tensor].value()),
+        part, run);
 }
 
 }  // namespace spillway::offload::detail
