@@ -156,7 +156,7 @@ void sum_squares(Isa isa, const AdafactorCoefficients& coefficients, const Matri
     if (run.run.elements == 0)
         return;
     detail::require_masters("sum_squares", run.run.master, run.run.weight, run.run.residue);
-    detail::require_gradient("sum_squares", run.run);
+    detail::require_gradient("sum_squares", run.run.gradient);
     for_each_row(run, [&](const RowPiece& piece) {
         sum_row_squares(isa, coefficients, piece, sums);
         if (piece.column + piece.run.elements < run.columns)
@@ -171,7 +171,7 @@ void sum_updates(Isa isa, const AdafactorCoefficients& coefficients, const Matri
     detail::require_supported(isa);
     if (run.run.elements == 0)
         return;
-    detail::require_gradient("sum_updates", run.run);
+    detail::require_gradient("sum_updates", run.run.gradient);
     for_each_row(run, [&](const RowPiece& piece) {
         sum_row_updates(isa, coefficients, piece, factors, updates);
     });
@@ -183,7 +183,7 @@ std::size_t apply_factored(Isa isa, const AdafactorCoefficients& coefficients, f
     if (run.run.elements == 0)
         return 0;
     detail::require_masters("apply_factored", run.run.master, run.run.weight, run.run.residue);
-    detail::require_gradient("apply_factored", run.run);
+    detail::require_gradient("apply_factored", run.run.gradient);
     std::size_t nonfinite = 0;
     for_each_row(run, [&](const RowPiece& piece) {
         nonfinite += apply_elements(isa, coefficients, step, relative_row(factors, piece.row),
@@ -199,7 +199,7 @@ void prepare_variance(Isa isa, const AdafactorCoefficients& c, std::size_t first
         return;
     detail::require_masters("prepare_variance", run.master, run.weight, run.residue);
     detail::require_state("prepare_variance", run, 1);
-    detail::require_gradient("prepare_variance", run);
+    detail::require_gradient("prepare_variance", run.gradient);
     in_blocks(
         kernel, first, run.elements,
         [&](std::size_t from, std::size_t elements) {
@@ -222,7 +222,7 @@ std::size_t apply_variance(Isa isa, const AdafactorCoefficients& coefficients, f
         return 0;
     detail::require_masters("apply_variance", run.master, run.weight, run.residue);
     detail::require_state("apply_variance", run, 1);
-    detail::require_gradient("apply_variance", run);
+    detail::require_gradient("apply_variance", run.gradient);
     return apply_elements(isa, coefficients, step, 1, run.state[0], run);
 }
 

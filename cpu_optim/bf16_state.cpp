@@ -4,6 +4,8 @@
 #include "cpu_optim/detail/lossy_run.h"
 #include "cpu_optim/elementwise_reference.h"
 #include "cpu_optim/float_formats.h"
+#include "cpu_optim/layerwise.h"
+#include "cpu_optim/layerwise_reference.h"
 #include "cpu_optim/lossy_state.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,6 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu_optim/detail/bf16_load-inl.h"
 #include "cpu_optim/detail/elementwise_dispatch-inl.h"
 #include "cpu_optim/detail/random_bits-inl.h"
 #include "cpu_optim/detail/update_adjacent-inl.h"
@@ -23,24 +26,6 @@ namespace {
 
 using detail::Bf16Pointers;
 using detail::Progress;
-
-/// The upper halves of fp32 values from `half` on.
-HWY_INLINE FloatVector load_halves(const std::uint16_t* HWY_RESTRICT half) {
-    const BitsTag d;
-    if constexpr (hn::MaxLanes(BitsTag()) == 8) {
-        // Each half of the vector takes what it needs of 16 bytes that both have.
-        const hn::Repartition<std::uint8_t, BitsTag> bytes;
-        alignas(32) static constexpr std::uint8_t order[32] = {
-            128, 128, 0, 1, 128, 128, 2,  3,  128, 128, 4,  5,  128, 128, 6,  7,
-            128, 128, 8, 9, 128, 128, 10, 11, 128, 128, 12, 13, 128, 128, 14, 15};
-        const auto both = hn::LoadDup128(hn::Repartition<std::uint16_t, BitsTag>(), half);
-        return hn::BitCast(
-            FloatTag(), hn::TableLookupBytesOr0(hn::BitCast(bytes, both), hn::Load(bytes, order)));
-    } else {
-        return hn::BitCast(FloatTag(),
-                           hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(HiTag(), half))));
-    }
-}
 
 /// Planes of bf16: means are rounded to nearest even, squares with an element's random number.
 template <class Coefficients>
@@ -160,7 +145,7 @@ std::size_t update_by_rule(Isa isa, const Coefficients& coefficients, const Roun
     detail::require_lossy(coefficients, StateFormat::bf16, run);
     const std::size_t planes = state_planes(coefficients);
     for (std::size_t plane = 0; plane < planes; ++plane)
-        detail::require_state_plane("state", plane, run.state[plane]);
+        detail::require_state_plane("update_run", "state", plane, run.state[plane]);
     std::size_t nonfinite = 0;
     for (std::size_t begin = 0; begin < run.elements;) {
         const auto count =
@@ -186,6 +171,12 @@ std::size_t update_run(Isa isa, const ElementwiseCoefficients& coefficients,
                        const RoundingStream& stream, const Bf16Run& run) {
     return std::visit([&](const auto& rule) { return update_by_rule(isa, rule, stream, run); },
                       coefficients.rule);
+}
+
+std::size_t update_run(Isa isa, const LayerwiseStep& step, const RoundingStream& stream,
+                       const Bf16Run& run) {
+    return std::visit([&](const auto& rule) { return update_by_rule(isa, rule, stream, run); },
+                      step.rule);
 }
 
 }  // namespace spillway::cpu_optim

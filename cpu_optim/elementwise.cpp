@@ -104,7 +104,7 @@ std::size_t update_by_rule(Isa isa, const Coefficients& coefficients, const Elem
     const std::size_t planes = state_planes(coefficients);
     detail::require_masters("update_run", run.master, run.weight, run.residue);
     detail::require_state("update_run", run, planes);
-    detail::require_gradient("update_run", run);
+    detail::require_gradient("update_run", run.gradient);
     Progress progress{.elements = 0, .nonfinite = 0};
     if (kernel != nullptr)
         progress = kernel(coefficients, detail::pointers_of(run));

@@ -101,7 +101,7 @@ void require_planes(const ElementwiseCoefficients& coefficients, const FusedRun&
     detail::require_state(
         "update_fused", run,
         std::visit([](const auto& rule) { return state_planes(rule); }, coefficients.rule));
-    detail::require_gradient("update_fused", run);
+    detail::require_gradient("update_fused", run.gradient);
 }
 
 }  // namespace

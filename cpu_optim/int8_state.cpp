@@ -5,6 +5,8 @@
 #include "cpu_optim/detail/kernel_table.h"
 #include "cpu_optim/detail/lossy_run.h"
 #include "cpu_optim/elementwise_reference.h"
+#include "cpu_optim/layerwise.h"
+#include "cpu_optim/layerwise_reference.h"
 #include "cpu_optim/lossy_state.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -336,14 +338,6 @@ std::size_t update_block_by_reference(const Coefficients& coefficients, const In
     return nonfinite;
 }
 
-void require_block(std::uint64_t first_element) {
-    if (first_element % block_elements != 0)
-        throw std::invalid_argument(
-            fmt::format("update_run: a run of int8 state starts at element {} of its tensor: it "
-                        "must start at a multiple of {}",
-                        first_element, block_elements));
-}
-
 template <class Coefficients>
 std::size_t update_by_rule(Isa isa, const Coefficients& coefficients, const RoundingStream& stream,
                            const Int8Run& run) {
@@ -351,11 +345,11 @@ std::size_t update_by_rule(Isa isa, const Coefficients& coefficients, const Roun
     if (run.elements == 0)
         return 0;
     detail::require_lossy(coefficients, StateFormat::int8, run);
-    require_block(run.first_element);
+    detail::require_block("update_run", run.first_element);
     const std::size_t planes = state_planes(coefficients);
     for (std::size_t plane = 0; plane < planes; ++plane) {
-        detail::require_state_plane("codes", plane, run.codes[plane]);
-        detail::require_state_plane("scales", plane, run.scales[plane]);
+        detail::require_state_plane("update_run", "codes", plane, run.codes[plane]);
+        detail::require_state_plane("update_run", "scales", plane, run.scales[plane]);
     }
     std::size_t nonfinite = 0;
     for (std::size_t begin = 0; begin < run.elements;) {
@@ -385,6 +379,12 @@ std::size_t update_run(Isa isa, const ElementwiseCoefficients& coefficients,
                        const RoundingStream& stream, const Int8Run& run) {
     return std::visit([&](const auto& rule) { return update_by_rule(isa, rule, stream, run); },
                       coefficients.rule);
+}
+
+std::size_t update_run(Isa isa, const LayerwiseStep& step, const RoundingStream& stream,
+                       const Int8Run& run) {
+    return std::visit([&](const auto& rule) { return update_by_rule(isa, rule, stream, run); },
+                      step.rule);
 }
 
 }  // namespace spillway::cpu_optim

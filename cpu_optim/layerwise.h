@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -11,6 +12,7 @@
 #include "cpu_optim/elementwise.h"
 #include "cpu_optim/isa.h"
 #include "cpu_optim/layerwise_coefficients.h"
+#include "cpu_optim/lossy_state.h"
 #include "cpu_optim/state_format.h"
 
 /// The layerwise optimizers for large batches: each tensor's step is as long as its weights' norm
@@ -65,9 +67,11 @@ struct OptimizerNeeds {
 [[nodiscard]] std::string_view optimizer_name(const LayerwiseHyperParameters& hyper) noexcept;
 /// Throws std::invalid_argument naming optimizer, field, value and what is allowed.
 void check(const LayerwiseHyperParameters& hyper);
-/// Throws std::invalid_argument naming optimizer and format unless state is kept in fp32: it would
-/// be encoded between the passes, and pass 2 would move along another direction than was measured.
+/// The same; every format can keep the state.
 void check(const LayerwiseHyperParameters& hyper, StateFormat format);
+/// As moment_kinds() of state_format.h.
+[[nodiscard]] std::array<MomentKind, most_lossy_planes> moment_kinds(
+    const LayerwiseHyperParameters& hyper) noexcept;
 
 /// What both passes of one step of one tensor need. Made by make_coefficients alone.
 struct LayerwiseCoefficients {
@@ -98,9 +102,14 @@ struct LayerSums {
 [[nodiscard]] float layer_step_without_trust(const LayerwiseHyperParameters& hyper);
 
 /// Pass 1 over one tile, whose planes are as update_run() needs them (LARS's buffer may be left
-/// out). Bit-identical on every Isa. Throws as update_run().
+/// out). Lossy state is decoded, so what is measured is what pass 2 will start from. Bit-identical
+/// on every Isa. Throws as update_run().
 [[nodiscard]] LayerSums measure_run(Isa isa, const LayerwiseCoefficients& coefficients,
                                     const ElementwiseRun& run);
+[[nodiscard]] LayerSums measure_run(Isa isa, const LayerwiseCoefficients& coefficients,
+                                    const Bf16Run& run);
+[[nodiscard]] LayerSums measure_run(Isa isa, const LayerwiseCoefficients& coefficients,
+                                    const Int8Run& run);
 
 /// What pass 2 needs of a tensor.
 struct LayerwiseStep {
@@ -110,8 +119,11 @@ struct LayerwiseStep {
 [[nodiscard]] LayerwiseStep with_step(const LayerwiseCoefficients& coefficients,
                                       float step) noexcept;
 
-/// Pass 2. Returns what update_run() of elementwise.h returns; bit-identical on every Isa and for
-/// every way of cutting a run in pieces. Throws as that.
+/// Pass 2: as the update_run() of elementwise.h and those of lossy_state.h, in all they say.
 [[nodiscard]] std::size_t update_run(Isa isa, const LayerwiseStep& step, const ElementwiseRun& run);
+[[nodiscard]] std::size_t update_run(Isa isa, const LayerwiseStep& step,
+                                     const RoundingStream& stream, const Bf16Run& run);
+[[nodiscard]] std::size_t update_run(Isa isa, const LayerwiseStep& step,
+                                     const RoundingStream& stream, const Int8Run& run);
 
 }  // namespace spillway::cpu_optim

@@ -2,11 +2,9 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
-
-#include <fmt/format.h>
 
 #include "cpu_optim/detail/hyper_checker.h"
+#include "cpu_optim/detail/moment_kinds.h"
 #include "cpu_optim/detail/power.h"
 #include "cpu_optim/layerwise.h"
 
@@ -114,13 +112,14 @@ void check(const LayerwiseHyperParameters& hyper) {
     std::visit([&](const auto& fields) { check_fields(checker, fields); }, hyper);
 }
 
-void check(const LayerwiseHyperParameters& hyper, StateFormat format) {
+void check(const LayerwiseHyperParameters& hyper, StateFormat /*format*/) {
     check(hyper);
-    if (!is_exact(format))
-        throw std::invalid_argument(fmt::format(
-            "{} cannot keep its state in {}: what a whole tensor was measured with must be what "
-            "moves it; take fp32 state",
-            optimizer_name(hyper), state_format_name(format)));
+}
+
+std::array<MomentKind, most_lossy_planes> moment_kinds(
+    const LayerwiseHyperParameters& hyper) noexcept {
+    return std::holds_alternative<LambHyperParameters>(hyper) ? detail::kinds_of<LambStep>
+                                                              : detail::kinds_of<LarsStep>;
 }
 
 LayerwiseCoefficients make_coefficients(const LayerwiseHyperParameters& hyper, std::uint64_t step,

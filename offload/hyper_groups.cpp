@@ -55,9 +55,7 @@ std::string_view HyperGroups::optimizer_name(std::size_t group) const {
 
 std::array<cpu_optim::MomentKind, cpu_optim::most_lossy_planes> HyperGroups::moment_kinds(
     std::size_t group) const {
-    if (const auto* const list = std::get_if<Elementwise>(&groups_))
-        return cpu_optim::moment_kinds(list->at(group));
-    return {cpu_optim::MomentKind::mean, cpu_optim::MomentKind::mean};
+    return visit([&](const auto& list) { return cpu_optim::moment_kinds(list.at(group)); });
 }
 
 void HyperGroups::check(cpu_optim::StateFormat state) const {

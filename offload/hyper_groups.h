@@ -37,8 +37,7 @@ class HyperGroups {
     [[nodiscard]] cpu_optim::OptimizerNeeds needs() const noexcept;
     /// "AdamW", "LAMB": for messages.
     [[nodiscard]] std::string_view optimizer_name(std::size_t group) const;
-    /// What the planes of `group` hold, as cpu_optim::moment_kinds(); all means where state is
-    /// never kept in another format than fp32.
+    /// What the planes of `group` hold, as cpu_optim::moment_kinds().
     [[nodiscard]] std::array<cpu_optim::MomentKind, cpu_optim::most_lossy_planes> moment_kinds(
         std::size_t group) const;
 

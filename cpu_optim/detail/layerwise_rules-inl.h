@@ -41,6 +41,7 @@ class WithDecay {
 
 class LambRule {
   public:
+    using Step = LambStep;
     static constexpr std::size_t planes = 2;
     static constexpr std::size_t measured_planes = 2;  ///< that the direction is found from
 
@@ -81,6 +82,7 @@ class LambRule {
 
 class LarsRule {
   public:
+    using Step = LarsStep;
     static constexpr std::size_t planes = 1;
     static constexpr std::size_t measured_planes = 0;
 
@@ -113,8 +115,7 @@ class SteppedRule {
     static constexpr std::size_t planes = Rule::planes;
     static constexpr bool weight_shows_nan = true;
 
-    template <class Step>
-    HWY_INLINE explicit SteppedRule(const Step& c)
+    HWY_INLINE explicit SteppedRule(const typename Rule::Step& c)
         : rule_(c.coefficients), step_{hn::Set(FloatTag(), c.step)} {}
 
     HWY_INLINE void update(FloatVector& w, FloatVector* state, FloatVector gradient) const {

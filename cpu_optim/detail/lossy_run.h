@@ -104,11 +104,21 @@ void require_lossy(const Coefficients& coefficients, StateFormat format, const L
         throw std::invalid_argument("update_run: gradient is null: set it");
 }
 
-/// Throws naming `plane` if it is null.
-inline void require_state_plane(const char* name, std::size_t plane, const void* data) {
+/// Throws in the name of `kernel` if this plane is null.
+inline void require_state_plane(const char* kernel, const char* name, std::size_t plane,
+                                const void* data) {
     if (data == nullptr)
         throw std::invalid_argument(
-            fmt::format("update_run: {}[{}] is null and this rule keeps it: set it", name, plane));
+            fmt::format("{}: {}[{}] is null and this rule keeps it: set it", kernel, name, plane));
+}
+
+/// The same unless a run of int8 state starts on a block.
+inline void require_block(const char* kernel, std::uint64_t first_element) {
+    if (first_element % block_elements != 0)
+        throw std::invalid_argument(
+            fmt::format("{}: a run of int8 state starts at element {} of its tensor: it must start "
+                        "at a multiple of {}",
+                        kernel, first_element, block_elements));
 }
 
 }  // namespace spillway::cpu_optim::detail

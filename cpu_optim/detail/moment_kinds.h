@@ -5,6 +5,7 @@
 #include <array>
 
 #include "cpu_optim/elementwise_coefficients.h"
+#include "cpu_optim/layerwise_coefficients.h"
 #include "cpu_optim/state_format.h"
 
 namespace spillway::cpu_optim::detail {
@@ -22,5 +23,8 @@ inline constexpr std::array<MomentKind, most_lossy_planes> kinds_of<AdagradCoeff
 template <>
 inline constexpr std::array<MomentKind, most_lossy_planes> kinds_of<RmspropCoefficients>{
     MomentKind::square, MomentKind::mean};
+template <>
+inline constexpr std::array<MomentKind, most_lossy_planes> kinds_of<LambStep>{MomentKind::mean,
+                                                                              MomentKind::square};
 
 }  // namespace spillway::cpu_optim::detail

@@ -28,8 +28,8 @@ void require_state(std::string_view kernel, const ElementwiseRun& run, std::size
                 kernel, plane, planes));
 }
 
-void require_gradient(std::string_view kernel, const ElementwiseRun& run) {
-    if (run.gradient == nullptr)
+void require_gradient(std::string_view kernel, const void* gradient) {
+    if (gradient == nullptr)
         throw std::invalid_argument(fmt::format("{}: gradient is null: set it", kernel));
 }
 

@@ -16,6 +16,6 @@ void require_masters(std::string_view kernel, const void* master, const void* we
 /// The same of the first `planes` planes of state.
 void require_state(std::string_view kernel, const ElementwiseRun& run, std::size_t planes);
 /// The same of the gradient.
-void require_gradient(std::string_view kernel, const ElementwiseRun& run);
+void require_gradient(std::string_view kernel, const void* gradient);
 
 }  // namespace spillway::cpu_optim::detail

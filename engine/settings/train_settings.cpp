@@ -143,17 +143,6 @@ void check_optimizer(const TrainSettings& s, Problems& problems) {
                                        s.schedule_steps));
 }
 
-/// Of sound hyper-parameters: a format that the optimizer cannot keep its state in.
-void check_state(const TrainSettings& s, Problems& problems) {
-    const auto format = cpu_optim::parse_state_format(s.state);
-    if (cpu_optim::is_exact(format) || needs_of(s).reach == cpu_optim::Reach::element)
-        return;
-    problems.push_back(fmt::format(
-        "--state {}: --optimizer {} measures whole tensors before it moves them and keeps its "
-        "state in fp32 alone",
-        s.state, s.optimizer));
-}
-
 /// An average that the run would end without.
 void check_average(const TrainSettings& s, Problems& problems) {
     const auto rule = average_rule(s);
@@ -235,7 +224,6 @@ std::vector<std::string> problems_of(const TrainSettings& settings, SettingsUse 
     check_model(settings, problems);
     check_batch(settings, problems);
     check_optimizer(settings, problems);
-    check_state(settings, problems);
     check_average(settings, problems);
     check_placement(settings, problems);
     check_gpu(settings, problems);

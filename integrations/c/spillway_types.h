@@ -50,7 +50,7 @@ enum {
     SPILLWAY_ADAGRAD = 3,
     SPILLWAY_LION = 4,
     SPILLWAY_RMSPROP = 5,
-    SPILLWAY_LAMB = 6,  // this and LARS move a tensor by its norms: two passes, state in fp32 alone
+    SPILLWAY_LAMB = 6,  // this and LARS move a tensor by its norms: two passes
     SPILLWAY_LARS = 7   // added to version 1
 };
 
@@ -78,8 +78,8 @@ enum {
 };
 
 // In which state is kept. What is not FP32 is lossy: values are rounded, stochastically where an
-// update needs it, by a hash of `rounding_seed`, tensor, element and step. Not with amsgrad,
-// centred, LAMB or LARS.
+// update needs it, by a hash of `rounding_seed`, tensor, element and step. Not with amsgrad
+// or centred.
 typedef int32_t spillway_state_format;
 enum {
     SPILLWAY_STATE_FP32 = 0,  // exact

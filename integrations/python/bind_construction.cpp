@@ -154,8 +154,8 @@ Args:
     client_settings: a JSON object, kept with the commits.
     more_nvme: folders on further drives; state is divided over all, in proportion to their rates.
     state: "fp32"; or "bf16" or "int8", which take a half or a quarter of the room and round: values are
-        decoded and encoded by every update, stochastically where it needs that. Not with amsgrad, centred,
-        lamb or lars.
+        decoded and encoded by every update, stochastically where it needs that. Not with amsgrad or
+        centred.
     rounding_seed: of stochastic rounding, a hash of it, the tensor's number, the element and the step.
 
 Ctrl-C raises KeyboardInterrupt: what has been reserved is given back as soon as the kernel returns it,

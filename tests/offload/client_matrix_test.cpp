@@ -54,6 +54,9 @@ std::vector<StepClass> step_classes() {
             {.name = "adagrad", .groups = {AdagradHyperParameters{}, AdagradHyperParameters{}}},
             {.name = "lamb",
              .groups = {LambHyperParameters{.learning_rate = 0.1}, LambHyperParameters{}}},
+            {.name = "lamb, int8",
+             .groups = {LambHyperParameters{.learning_rate = 0.1}, LambHyperParameters{}},
+             .state = StateFormat::int8},
             {.name = "lars, clipped",
              .groups = {LarsHyperParameters{.learning_rate = 5}, LarsHyperParameters{}},
              .rule = clipped}};

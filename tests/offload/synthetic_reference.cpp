@@ -118,18 +118,21 @@ std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip&
 }
 
 std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip& clip,
-                                       const SyntheticLayerwiseGroups& groups) {
+                                       const SyntheticLayerwiseGroups& groups,
+                                       cpu_optim::StateFormat format) {
     const ElementOrder order(synthetic_model().tensors);
     std::vector<WholeLayer> layers;
     for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor)
-        layers.emplace_back(static_cast<std::size_t>(order.range(tensor).size()));
-    return train_reference(order, steps, clip, {},
-                           [&](TensorId tensor, std::uint64_t update, std::span<float> masters,
-                               std::span<const float> gradients, double scale) {
-                               layers[tensor].update(groups[order.tensors()[tensor].group], update,
-                                                     scale, order.range(tensor).begin, masters,
-                                                     gradients);
-                           });
+        layers.emplace_back(format, static_cast<std::size_t>(order.range(tensor).size()));
+    return train_reference(
+        order, steps, clip, {},
+        [&](TensorId tensor, std::uint64_t update, std::span<float> masters,
+            std::span<const float> gradients, double scale) {
+            layers[tensor].update(
+                groups[order.tensors()[tensor].group], scale,
+                {.seed = synthetic_rounding_seed, .tensor = tensor, .step = update},
+                order.range(tensor).begin, masters, gradients);
+        });
 }
 
 }  // namespace spillway::testing

@@ -115,7 +115,8 @@ struct SyntheticOutcome {
     const SyntheticGroups& groups = synthetic_adamw(),
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32);
 /// The same with an optimizer of whole tensors, element by element as its paper reads.
-[[nodiscard]] std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip& clip,
-                                                     const SyntheticLayerwiseGroups& groups);
+[[nodiscard]] std::vector<float> reference_synthetic(
+    std::uint64_t steps, const SyntheticClip& clip, const SyntheticLayerwiseGroups& groups,
+    cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32);
 
 }  // namespace spillway::testing

@@ -140,12 +140,13 @@ ReferenceOptimizer::ReferenceOptimizer(std::vector<ClientTensorValues>& model,
 }
 
 ReferenceOptimizer::ReferenceOptimizer(std::vector<ClientTensorValues>& model,
-                                       std::vector<cpu_optim::LayerwiseHyperParameters> groups)
+                                       std::vector<cpu_optim::LayerwiseHyperParameters> groups,
+                                       cpu_optim::StateFormat format)
     : model_(model), layerwise_(std::move(groups)), steps_(model.size(), 0) {
     copy_weights();
     std::vector<offload::TensorSpec> specs;
     for (const auto& values : model_) {
-        layers_.emplace_back(values.elements());
+        layers_.emplace_back(format, values.elements());
         specs.push_back({values.name, values.shape, values.group, 1});
     }
     const offload::ElementOrder order(std::move(specs));
@@ -165,13 +166,14 @@ void ReferenceOptimizer::update(std::size_t index, const std::vector<float>& gra
                                 double gradient_scale) {
     const auto group = model_[index].group;
     const auto step = ++steps_[index];
+    const cpu_optim::RoundingStream stream{
+        .seed = client_rounding_seed, .tensor = index, .step = step};
     if (!layerwise_.empty())
-        layers_[index].update(layerwise_[group], step, gradient_scale, first_in_order_[index],
+        layers_[index].update(layerwise_[group], gradient_scale, stream, first_in_order_[index],
                               masters_[index], gradients);
     else
         state_[index].update(cpu_optim::make_coefficients(groups_[group], step, gradient_scale),
-                             {.seed = client_rounding_seed, .tensor = index, .step = step},
-                             masters_[index], gradients);
+                             stream, masters_[index], gradients);
 }
 
 void ReferenceOptimizer::step(std::uint64_t iteration, double gradient_scale) {

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -51,17 +52,20 @@ class ReferenceOptimizer {
                        std::vector<cpu_optim::HyperParameters> groups,
                        cpu_optim::StateFormat format = cpu_optim::StateFormat::fp32);
     ReferenceOptimizer(std::vector<ClientTensorValues>& model,
-                       std::vector<cpu_optim::LayerwiseHyperParameters> groups);
+                       std::vector<cpu_optim::LayerwiseHyperParameters> groups,
+                       cpu_optim::StateFormat format = cpu_optim::StateFormat::fp32);
     /// One step over the gradients of `iteration`.
     void step(std::uint64_t iteration, double gradient_scale);
     void set_groups(std::vector<cpu_optim::HyperParameters> groups) { groups_ = std::move(groups); }
     [[nodiscard]] std::vector<float> state(std::size_t tensor, std::size_t plane) const {
-        return state_[tensor].values(groups_[model_[tensor].group], plane);
+        return state_[tensor].values(
+            moment_kinds(
+                groups_[model_[tensor].group])[std::min(plane, cpu_optim::most_lossy_planes - 1)],
+            plane);
     }
     /// Of an optimizer of whole tensors.
-    [[nodiscard]] const std::vector<float>& layer_state(std::size_t tensor,
-                                                        std::size_t plane) const {
-        return layers_[tensor].plane(plane);
+    [[nodiscard]] std::vector<float> layer_state(std::size_t tensor, std::size_t plane) const {
+        return layers_[tensor].plane(layerwise_[model_[tensor].group], plane);
     }
     [[nodiscard]] const std::vector<float>& masters(std::size_t tensor) const {
         return masters_[tensor];

@@ -2,7 +2,9 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "tests/offload/whole_layer.h"
 
+#include <array>
 #include <variant>
+#include <vector>
 
 #include "cpu_optim/layerwise_reference.h"
 #include "offload/element_order.h"
@@ -33,43 +35,32 @@ class LaneSum {
 
 }  // namespace
 
-WholeLayer::WholeLayer(std::size_t elements) {
-    for (auto& plane : planes_)
-        plane.assign(elements, 0);
-}
-
-void WholeLayer::update(const LayerwiseHyperParameters& hyper, std::uint64_t step,
-                        double gradient_scale, std::uint64_t first_in_order,
+void WholeLayer::update(const LayerwiseHyperParameters& hyper, double gradient_scale,
+                        const RoundingStream& stream, std::uint64_t first_in_order,
                         std::span<float> masters, std::span<const float> gradients) {
+    std::vector<std::vector<float>> planes;
+    for (std::size_t number = 0; number < needs(hyper).state_planes; ++number)
+        planes.push_back(plane(hyper, number));
     const auto element = [&](std::size_t i) {
-        return ElementwiseElement{masters[i], {planes_[0][i], planes_[1][i], 0}};
+        return ElementwiseElement{masters[i],
+                                  {planes[0][i], planes.size() > 1 ? planes[1][i] : 0.0F, 0}};
     };
-    const auto store = [&](std::size_t i, const ElementwiseElement& value) {
-        masters[i] = value.master;
-        planes_[0][i] = value.state[0];
-        planes_[1][i] = value.state[1];
-    };
-    const auto made = make_coefficients(hyper, step, gradient_scale);
-    std::visit(
-        [&](const auto& coefficients) {
-            LayerSums sums;
-            for (std::size_t i = 0; i < masters.size();) {
-                LaneSum weights, directions;
-                do {
-                    const auto [value, direction] =
-                        prepared(coefficients, element(i), gradients[i]);
-                    weights.add(masters[i]);
-                    directions.add(direction);
-                    store(i, value);
-                    ++i;
-                } while (i < masters.size() && (first_in_order + i) % offload::tile_elements != 0);
-                sums += {weights.total(), directions.total()};
-            }
-            const auto length = layer_step(hyper, sums);
-            for (std::size_t i = 0; i < masters.size(); ++i)
-                store(i, applied(coefficients, length, element(i), gradients[i]));
-        },
-        made.rule);
+    const auto made = make_coefficients(hyper, stream.step, gradient_scale);
+    LayerSums sums;
+    for (std::size_t i = 0; i < masters.size();) {
+        LaneSum weights, directions;
+        do {
+            weights.add(masters[i]);
+            directions.add(std::visit(
+                [&](const auto& rule) {
+                    return prepared(rule, element(i), gradients[i]).direction;
+                },
+                made.rule));
+            ++i;
+        } while (i < masters.size() && (first_in_order + i) % offload::tile_elements != 0);
+        sums += {weights.total(), directions.total()};
+    }
+    state_.update(with_step(made, layer_step(hyper, sums)), stream, masters, gradients);
 }
 
 }  // namespace spillway::testing

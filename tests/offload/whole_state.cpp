@@ -23,8 +23,9 @@ WholeState::WholeState(StateFormat format, std::size_t elements)
     }
 }
 
-void WholeState::update(const ElementwiseCoefficients& coefficients, const RoundingStream& stream,
-                        std::span<float> masters, std::span<const float> gradients) {
+template <class Rule>
+void WholeState::update_by(const Rule& rule, const RoundingStream& stream, std::span<float> masters,
+                           std::span<const float> gradients) {
     const auto with_common = [&](auto run) {
         run.elements = elements_;
         run.master = masters.data();
@@ -35,30 +36,40 @@ void WholeState::update(const ElementwiseCoefficients& coefficients, const Round
         auto run = with_common(ElementwiseRun{});
         for (std::size_t plane = 0; plane < floats_.size(); ++plane)
             run.state[plane] = floats_[plane].data();
-        static_cast<void>(update_run(Isa::scalar, coefficients, run));
+        static_cast<void>(update_run(Isa::scalar, rule, run));
     } else if (format_ == StateFormat::bf16) {
         auto run = with_common(Bf16Run{});
         for (std::size_t plane = 0; plane < halves_.size(); ++plane)
             run.state[plane] = halves_[plane].data();
-        static_cast<void>(update_run(Isa::scalar, coefficients, stream, run));
+        static_cast<void>(update_run(Isa::scalar, rule, stream, run));
     } else {
         auto run = with_common(Int8Run{});
         for (std::size_t plane = 0; plane < codes_.size(); ++plane) {
             run.codes[plane] = codes_[plane].data();
             run.scales[plane] = scales_[plane].data();
         }
-        static_cast<void>(update_run(Isa::scalar, coefficients, stream, run));
+        static_cast<void>(update_run(Isa::scalar, rule, stream, run));
     }
 }
 
-std::vector<float> WholeState::values(const HyperParameters& hyper, std::size_t plane) const {
+void WholeState::update(const ElementwiseCoefficients& coefficients, const RoundingStream& stream,
+                        std::span<float> masters, std::span<const float> gradients) {
+    update_by(coefficients, stream, masters, gradients);
+}
+
+void WholeState::update(const LayerwiseStep& layer_step, const RoundingStream& stream,
+                        std::span<float> masters, std::span<const float> gradients) {
+    update_by(layer_step, stream, masters, gradients);
+}
+
+std::vector<float> WholeState::values(MomentKind kind, std::size_t plane) const {
     if (format_ == StateFormat::fp32)
         return floats_[plane];
     std::vector<float> values;
     for (std::size_t i = 0; i < elements_; ++i)
         values.push_back(format_ == StateFormat::bf16
                              ? from_bf16(halves_[plane][i])
-                             : decode(moment_kinds(hyper)[plane],
+                             : decode(kind,
                                       codes_[plane][i / block_elements * block_elements +
                                                     code_place(i % block_elements)],
                                       scales_[plane][i / block_elements]));

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "cpu_optim/layerwise.h"
 #include "cpu_optim/lossy_state.h"
 
 namespace spillway::testing {
@@ -21,11 +22,17 @@ class WholeState {
     void update(const cpu_optim::ElementwiseCoefficients& coefficients,
                 const cpu_optim::RoundingStream& stream, std::span<float> masters,
                 std::span<const float> gradients);
+    /// Pass 2 of an optimizer of whole tensors.
+    void update(const cpu_optim::LayerwiseStep& layer_step, const cpu_optim::RoundingStream& stream,
+                std::span<float> masters, std::span<const float> gradients);
     /// What a plane holds, in fp32.
-    [[nodiscard]] std::vector<float> values(const cpu_optim::HyperParameters& hyper,
-                                            std::size_t plane) const;
+    [[nodiscard]] std::vector<float> values(cpu_optim::MomentKind kind, std::size_t plane) const;
 
   private:
+    template <class Rule>
+    void update_by(const Rule& rule, const cpu_optim::RoundingStream& stream,
+                   std::span<float> masters, std::span<const float> gradients);
+
     cpu_optim::StateFormat format_;
     std::size_t elements_;
     std::vector<std::vector<float>> floats_;

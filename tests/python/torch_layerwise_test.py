@@ -12,6 +12,7 @@ CASES = [
     ("LARS", {"lr": 2.0, "trust_coefficient": 0.01}),
     ("LARS", {"lr": 2.0, "momentum": 0.0, "weight_decay": 0.1}),
 ]
+LOSSY = ("LAMB", {"lr": 0.02, "state": "int8"})
 
 
 def lamb(w, g, state, group):
@@ -69,7 +70,7 @@ class Layerwise(unittest.TestCase):
 
     def test_places_and_modes_give_the_same_bits(self):
         with drive() as folder:
-            for name, arguments in (CASES[0], CASES[2]):
+            for name, arguments in (CASES[0], CASES[2], LOSSY):
                 least, half = budgets(name, arguments, folder)
                 reference = model(rows=ROWS)
                 train(reference, getattr(st, name)(groups(reference), **arguments), 2)
@@ -86,7 +87,7 @@ class Layerwise(unittest.TestCase):
                         del optimizer
 
     def test_state_comes_back(self):
-        for name, arguments in (CASES[0], CASES[2]):
+        for name, arguments in (CASES[0], CASES[2], LOSSY):
             nets, states = [], []
             for interrupted in (False, True):
                 net = model()
@@ -104,7 +105,6 @@ class Layerwise(unittest.TestCase):
 
     def test_refusals(self):
         for name, arguments, words in (
-            ("LAMB", {"state": "int8"}, "LAMB.*int8"), ("LARS", {"state": "bf16"}, "LARS.*bf16"),
             ("LAMB", {"weight_norm_bounds": (2.0, 1.0)}, "weight_norm_bounds"), ("LAMB", {"betas": (1.0, 0.9)}, "beta"),
             ("LARS", {"trust_coefficient": -1.0}, "trust_coefficient"), ("LARS", {"momentum": -1.0}, "momentum"),
             ("LARS", {"trust_coefficient": math.nan}, "trust_coefficient"),

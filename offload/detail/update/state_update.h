@@ -25,14 +25,16 @@ struct TilePart {
 [[nodiscard]] std::size_t update_tile_part(cpu_optim::Isa isa,
                                            const cpu_optim::ElementwiseCoefficients& coefficients,
                                            const cpu_optim::RoundingStream& stream,
-                                           const TilePart& part, cpu_optim::ElementwiseRun run);
-
-/// Pass 1 of an optimizer of whole tensors, whose state is fp32: measures, changes nothing.
+                                           const TilePart& part,
+                                           const cpu_optim::ElementwiseRun& run);
+/// The same in pass 2 of an optimizer of whole tensors.
+[[nodiscard]] std::size_t update_tile_part(cpu_optim::Isa isa, const cpu_optim::LayerwiseStep& step,
+                                           const cpu_optim::RoundingStream& stream,
+                                           const TilePart& part,
+                                           const cpu_optim::ElementwiseRun& run);
+/// Its pass 1, which changes nothing.
 [[nodiscard]] cpu_optim::LayerSums measure_tile_part(
     cpu_optim::Isa isa, const cpu_optim::LayerwiseCoefficients& coefficients, const TilePart& part,
-    cpu_optim::ElementwiseRun run);
-/// Pass 2: new state and weights.
-[[nodiscard]] std::size_t update_tile_part(cpu_optim::Isa isa, const cpu_optim::LayerwiseStep& step,
-                                           const TilePart& part, cpu_optim::ElementwiseRun run);
+    const cpu_optim::ElementwiseRun& run);
 
 }  // namespace spillway::offload::detail

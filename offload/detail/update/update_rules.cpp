@@ -115,7 +115,7 @@ std::size_t UpdateRules::update(cpu_optim::Isa isa, TensorId tensor,
     const auto& layerwise = std::get<Layerwise>(rules_);
     return update_tile_part(
         isa, cpu_optim::with_step(layerwise.coefficients[rule], layerwise.steps[tensor].value()),
-        part, run);
+        stream, part, run);
 }
 
 }  // namespace spillway::offload::detail

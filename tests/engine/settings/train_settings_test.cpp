@@ -97,9 +97,6 @@ TEST_CASE("train_settings: contradictions and values out of range name option an
     SECTION("a trust that goes the wrong way") {
         s.trust_coefficient = -1, said = "--trust-coefficient is -1";
     }
-    SECTION("a format that whole tensors cannot be measured in") {
-        s.optimizer = "lamb", s.state = "int8", said = "--state int8: --optimizer lamb";
-    }
     SECTION("a rising end") {
         s.min_lr = 2, said = "--min-lr is 2";
     }

@@ -192,7 +192,7 @@ class LAMB(OffloadedOptimizer):
     """LAMB (You et al. 2020, arXiv:1904.00962, Algorithm 2, with bias correction) with its state in `host_mem` bytes of
     memory and on the drive at `nvme`. Each tensor's step is as long as its weights' norm says, clamped to
     `weight_norm_bounds`; a tensor whose weights or direction are all 0 takes the learning rate itself. Groups that
-    should not decay (biases, norms) say weight_decay=0. State: exp_avg, exp_avg_sq, fp32 alone. torch has no LAMB;
+    should not decay (biases, norms) say weight_decay=0. State: exp_avg, exp_avg_sq. torch has no LAMB;
     arguments are as its other classes'.
 
         opt = spillway.torch.LAMB(model.parameters(), lr=2e-3, host_mem="4GiB", nvme="/mnt/nvme")
@@ -221,7 +221,7 @@ class LAMB(OffloadedOptimizer):
 class LARS(OffloadedOptimizer):
     """LARS (You et al. 2017, arXiv:1708.03888, Algorithm 1) with its state in `host_mem` bytes of memory and on the
     drive at `nvme`. Each tensor's learning rate is lr * trust_coefficient * |w| / (|g| + weight_decay * |w|); one whose
-    weights or gradient are all 0 takes lr itself. State: momentum_buffer, fp32 alone. torch has no LARS; arguments are
+    weights or gradient are all 0 takes lr itself. State: momentum_buffer. torch has no LARS; arguments are
     as SGD's.
 
         opt = spillway.torch.LARS(model.parameters(), lr=1.0, momentum=0.9, host_mem="4GiB", nvme="/mnt/nvme")
