@@ -57,8 +57,9 @@ struct OptimizerNeeds {
     std::size_t passes;           ///< over all that it updates
     std::size_t gradient_passes;  ///< that read the gradient, the first ones
     Reach reach;
-    std::size_t row_vectors = 0;     ///< fp32 values kept per row of each matrix
-    std::size_t column_vectors = 0;  ///< fp32 values kept per column of each matrix
+    std::size_t measured_planes = 0;  ///< of state, that the first of two passes reads
+    std::size_t row_vectors = 0;      ///< fp32 values kept per row of each matrix
+    std::size_t column_vectors = 0;   ///< fp32 values kept per column of each matrix
 };
 [[nodiscard]] OptimizerNeeds needs(const HyperParameters& hyper) noexcept;
 [[nodiscard]] OptimizerNeeds needs(const LayerwiseHyperParameters& hyper) noexcept;

@@ -78,7 +78,11 @@ double trust_ratio(const LarsHyperParameters& hyper, const Norms& norms) {
 
 struct NeedsOf {
     OptimizerNeeds operator()(const LambHyperParameters&) const noexcept {
-        return {.state_planes = 2, .passes = 2, .gradient_passes = 2, .reach = Reach::tensor};
+        return {.state_planes = 2,
+                .passes = 2,
+                .gradient_passes = 2,
+                .reach = Reach::tensor,
+                .measured_planes = 2};
     }
     OptimizerNeeds operator()(const LarsHyperParameters&) const noexcept {
         return {.state_planes = 1, .passes = 2, .gradient_passes = 2, .reach = Reach::tensor};

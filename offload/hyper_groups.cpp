@@ -44,6 +44,7 @@ cpu_optim::OptimizerNeeds HyperGroups::needs() const noexcept {
             all.passes = std::max(all.passes, one.passes);
             all.gradient_passes = std::max(all.gradient_passes, one.gradient_passes);
             all.reach = std::max(all.reach, one.reach);
+            all.measured_planes = std::max(all.measured_planes, one.measured_planes);
         }
     });
     return all;

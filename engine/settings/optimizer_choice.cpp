@@ -105,6 +105,13 @@ offload::HyperGroups hyper_groups(const TrainSettings& settings, double learning
     return made(hyper_parameters);
 }
 
+offload::HyperGroups one_hyper_group(const TrainSettings& settings, double learning_rate) {
+    return hyper_groups(settings, learning_rate).visit([](auto groups) -> offload::HyperGroups {
+        groups.resize(1);
+        return groups;
+    });
+}
+
 cpu_optim::OptimizerNeeds needs_of(const TrainSettings& settings) {
     return hyper_groups(settings, settings.lr).needs();
 }

@@ -29,6 +29,10 @@ namespace spillway::engine {
 [[nodiscard]] offload::HyperGroups hyper_groups(const TrainSettings& settings,
                                                 double learning_rate);
 
+/// Of these, the first alone: for what is measured without a model.
+[[nodiscard]] offload::HyperGroups one_hyper_group(const TrainSettings& settings,
+                                                   double learning_rate);
+
 /// What the settings' optimizer needs of memory and of a tensor.
 [[nodiscard]] cpu_optim::OptimizerNeeds needs_of(const TrainSettings& settings);
 

@@ -37,8 +37,8 @@ struct Given {
 
 void declare(OptionSet& options, Given& given) {
     auto& settings = given.settings;
-    options.add_choice({"optimizer", "", "whose update is measured", ""},
-                       elementwise_optimizer_names(), settings.optimizer);
+    options.add_choice({"optimizer", "", "whose update is measured", ""}, optimizer_names(),
+                       settings.optimizer);
     options.add_choice({"state", "", "format of the moments", ""}, {"fp32", "bf16", "int8"},
                        settings.state);
     options.add_choice({"weights", "", "fp32 masters, or bf16 and a 16-bit residue", ""},
@@ -47,8 +47,9 @@ void declare(OptionSet& options, Given& given) {
                        given.gradient);
     options.add({"elements", "N", "parameters, many more than the caches hold", ""},
                 given.elements);
-    options.add({"momentum", "X", "of sgd and rmsprop; 0: none, and no state for it", ""},
-                settings.momentum);
+    options.add(
+        {"momentum", "X", "of sgd, rmsprop and lars; 0: none, and no state for it but lars'", ""},
+        settings.momentum);
     options.add({"threads", "N", "threads that compute", "every processor"}, settings.threads);
     options.add({"isa", "auto|scalar|avx2|avx512", "instruction set of the kernels", ""},
                 settings.isa);
@@ -77,8 +78,8 @@ AdamBenchOptions options_of(const Given& given, bool threads_given) {
         problems.add("--pairs: 0 pairs measure nothing: choose 1 or more");
     problems.collect("isa", [&] { options.isa = cpu_optim::parse_isa(settings.isa); });
     problems.collect("momentum", [&] {
-        options.hyper = hyper_parameters(settings, settings.lr, settings.weight_decay);
-        cpu_optim::check(options.hyper);
+        options.hyper = one_hyper_group(settings, settings.lr);
+        options.hyper.check(options.state);
     });
     problems.collect("elements",
                      [&] { problems.check_memory(given.elements, needed_bytes(options)); });
@@ -88,17 +89,17 @@ AdamBenchOptions options_of(const Given& given, bool threads_given) {
 
 void show(const Given& given, const AdamBenchOptions& options, const AdamBenchResult& result,
           Console& console) {
+    const auto needs = options.hyper.needs();
     console.line(fmt::format("{} on {}, {} thread{}: {:.3f} G parameters/s",
-                             cpu_optim::optimizer_name(options.hyper),
-                             cpu_optim::isa_name(options.isa), options.threads,
-                             options.threads == 1 ? "" : "s", result.parameters_per_s * 1e-9));
+                             options.hyper.optimizer_name(0), cpu_optim::isa_name(options.isa),
+                             options.threads, options.threads == 1 ? "" : "s",
+                             result.parameters_per_s * 1e-9));
     console.line(
         fmt::format("{:.4g} bytes moved a parameter ({} gradient, {} weight, {} plane{} of "
-                    "{} state): {:.2f} GB/s",
-                    result.bytes_per_parameter, given.gradient, given.weights,
-                    cpu_optim::state_planes(options.hyper),
-                    cpu_optim::state_planes(options.hyper) == 1 ? "" : "s", given.settings.state,
-                    result.bytes_per_s * 1e-9));
+                    "{} state{}): {:.2f} GB/s",
+                    result.bytes_per_parameter, given.gradient, given.weights, needs.state_planes,
+                    needs.state_planes == 1 ? "" : "s", given.settings.state,
+                    needs.passes == 1 ? "" : ", two passes", result.bytes_per_s * 1e-9));
     console.line(
         fmt::format("x += 1 in place: {:.2f} GB/s; attained {:.3f} ({:.3f} to {:.3f} "
                     "over {} pairs)",

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -154,7 +155,8 @@ class Passes {
         times.read_s = std::min(read_s(Prefetch::none), read_s(Prefetch::ahead));
         return times;
     }
-    [[nodiscard]] std::uint64_t count() const { return count_; }
+    /// Of each update so far.
+    [[nodiscard]] const std::vector<UpdateRule>& rules() const { return rules_; }
     /// To each float of the in-place pass.
     [[nodiscard]] std::uint64_t ones_added() const { return ones_added_; }
     [[nodiscard]] const AdamBenchTensor& tensor() const { return tensor_; }
@@ -164,12 +166,37 @@ class Passes {
 
   private:
     double update_s() {
-        const auto coefficients = cpu_optim::make_coefficients(options_.hyper, ++count_, 1.0);
+        double measuring_s = 0;
+        const auto step = rules_.size() + 1;
+        rules_.push_back(options_.hyper.visit([&](const auto& groups) -> UpdateRule {
+            const auto& hyper = groups.front();
+            const auto coefficients = cpu_optim::make_coefficients(hyper, step, 1.0);
+            if constexpr (std::is_same_v<decltype(coefficients),
+                                         const cpu_optim::LayerwiseCoefficients>) {
+                measuring_s = measure_s(coefficients);
+                return cpu_optim::with_step(coefficients, cpu_optim::layer_step(hyper, sums()));
+            } else {
+                return coefficients;
+            }
+        }));
+        return measuring_s +
+               seconds([&](std::uint64_t block, std::uint64_t begin, std::uint64_t count) {
+                   if (tensor_.update(options_.isa, rules_.back(), step, begin, count) != 0)
+                       throw std::runtime_error(fmt::format(
+                           "block {} of the update has weights that are not finite", block));
+               });
+    }
+    double measure_s(const cpu_optim::LayerwiseCoefficients& coefficients) {
+        measures_.resize(blocks());
         return seconds([&](std::uint64_t block, std::uint64_t begin, std::uint64_t count) {
-            if (tensor_.update(options_.isa, coefficients, count_, begin, count) != 0)
-                throw std::runtime_error(
-                    fmt::format("block {} of the update has weights that are not finite", block));
+            measures_[block] = tensor_.measure(options_.isa, coefficients, begin, count);
         });
+    }
+    [[nodiscard]] cpu_optim::LayerSums sums() const {
+        cpu_optim::LayerSums all;
+        for (const auto& measure : measures_)
+            all += measure;
+        return all;
     }
     double in_place_s(Prefetch prefetch) {
         ++ones_added_;
@@ -211,9 +238,27 @@ class Passes {
     ComputePool pool_;
     std::vector<cpu_optim::GradientScan> scans_;
     std::vector<std::uint64_t> read_bits_;  ///< kept, or the compiler would leave the pass out
-    std::uint64_t count_ = 0;
+    std::vector<cpu_optim::LayerSums> measures_;  ///< of pass 1, by block
+    std::vector<UpdateRule> rules_;
     std::uint64_t ones_added_ = 0;
 };
+
+/// Whether pass 1 finds in both what the scalar reference does.
+bool measures_alike(const AdamBenchOptions& options, const Passes& passes,
+                    const AdamBenchTensor& expected, std::uint64_t first, std::uint64_t count) {
+    return options.hyper.visit([&](const auto& groups) {
+        const auto next =
+            cpu_optim::make_coefficients(groups.front(), passes.rules().size() + 1, 1.0);
+        if constexpr (std::is_same_v<decltype(next), const cpu_optim::LayerwiseCoefficients>) {
+            const auto found = passes.tensor().measure(options.isa, next, first, count);
+            const auto wanted = expected.measure(cpu_optim::Isa::scalar, next, 0, count);
+            return found.weight_squares == wanted.weight_squares &&
+                   found.direction_squares == wanted.direction_squares;
+        } else {
+            return true;
+        }
+    });
+}
 
 /// All bits of a sample of steps, spread over the tensor, from the first value through every
 /// update.
@@ -221,21 +266,22 @@ std::uint64_t verify(const AdamBenchOptions& options, const Passes& passes) {
     constexpr std::uint64_t most_samples = 79;  // 20,000 elements or so
     const auto all = (options.elements + bench_step_elements - 1) / bench_step_elements;
     const auto samples = std::min(most_samples, all);
+    const auto updates = passes.rules().size();
     std::uint64_t verified = 0;
     for (std::uint64_t n = 0; n < samples; ++n) {
         const auto first = bench_step_elements * (samples == 1 ? 0 : n * (all - 1) / (samples - 1));
         const auto count = std::min(bench_step_elements, options.elements - first);
         const AdamBenchTensor expected(options, first, count);
         expected.fill(0, count);
-        for (std::uint64_t step = 1; step <= passes.count(); ++step)
-            static_cast<void>(expected.update(
-                cpu_optim::Isa::scalar, cpu_optim::make_coefficients(options.hyper, step, 1.0),
-                step, 0, count));
-        if (!passes.tensor().agrees_with(expected))
-            throw std::runtime_error(
-                fmt::format("elements {} to {}: weights or state after {} updates are not those "
-                            "of the scalar reference",
-                            first, first + count, passes.count()));
+        for (std::uint64_t step = 1; step <= updates; ++step)
+            static_cast<void>(
+                expected.update(cpu_optim::Isa::scalar, passes.rules()[step - 1], step, 0, count));
+        if (!passes.tensor().agrees_with(expected) ||
+            !measures_alike(options, passes, expected, first, count))
+            throw std::runtime_error(fmt::format(
+                "elements {} to {}: weights, state or norms after {} updates are not those "
+                "of the scalar reference",
+                first, first + count, updates));
         if (passes.in_place().value(first + n % count) != static_cast<float>(passes.ones_added()))
             throw std::runtime_error(fmt::format("element {} of the in-place pass is {}, not {}",
                                                  first, passes.in_place().value(first + n % count),
@@ -312,7 +358,7 @@ std::uint64_t needed_bytes(const AdamBenchOptions& options) {
 AdamBenchResult run_adam_bench(const AdamBenchOptions& options) {
     if (options.pairs == 0)
         throw std::invalid_argument("0 pairs of passes were asked for: choose 1 or more");
-    cpu_optim::check(options.hyper, options.state);
+    options.hyper.check(options.state);
     static_cast<void>(needed_bytes(options));
     Passes passes(options);
     AdamBenchResult result{

@@ -11,6 +11,7 @@
 #include "cpu_optim/elementwise.h"
 #include "cpu_optim/state_format.h"
 #include "nvme/huge_page_arena.h"
+#include "offload/hyper_groups.h"
 
 namespace spillway::engine {
 
@@ -21,7 +22,7 @@ enum class MasterForm {
 
 /// What `spillway bench adam` measures: whole updates of one tensor, in memory, on all threads.
 struct AdamBenchOptions {
-    cpu_optim::HyperParameters hyper{};
+    offload::HyperGroups hyper{cpu_optim::AdamHyperParameters{}};  ///< one group
     cpu_optim::GradientType gradient = cpu_optim::GradientType::fp32;
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
     MasterForm weights = MasterForm::fp32;
@@ -34,7 +35,8 @@ struct AdamBenchOptions {
 
 /// Times are medians over the pairs; what is attained is the median of each pair's own ratio.
 struct AdamBenchResult {
-    double bytes_per_parameter = 0;  ///< read and written, each plane once
+    double bytes_per_parameter = 0;  ///< read and written; an optimizer of whole tensors reads
+                                     ///< twice what its first pass looks at
     double update_s = 0;
     double parameters_per_s = 0;
     double bytes_per_s = 0;
@@ -58,7 +60,8 @@ struct AdamBenchResult {
 
 /// Fills planes on huge pages, runs one pass of each kind (update, in place, scan of the gradient,
 /// reading) untimed, then the pairs in turn, so that all meet the same machine, and compares a
-/// sample with the scalar reference.
+/// sample with the scalar reference. An update of whole tensors is both its passes over the one
+/// tensor; its reference takes the lengths of steps that were found in them.
 /// Throws std::invalid_argument on options that cannot run, std::system_error if the memory is not
 /// to be had, std::runtime_error naming the element whose bits are wrong.
 [[nodiscard]] AdamBenchResult run_adam_bench(const AdamBenchOptions& options);

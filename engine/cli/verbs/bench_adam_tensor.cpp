@@ -4,6 +4,8 @@
 
 #include <bit>
 #include <cstring>
+#include <numeric>
+#include <type_traits>
 
 #include "cpu_optim/lossy_state.h"
 #include "cpu_optim/split_master.h"
@@ -32,7 +34,7 @@ StepBytes step_bytes(const AdamBenchOptions& options) {
     StepBytes bytes;
     bytes.weights =
         options.weights == MasterForm::fp32 ? std::vector{of(4)} : std::vector{of(2), of(2)};
-    const auto planes = cpu_optim::state_planes(options.hyper);
+    const auto planes = options.hyper.needs().state_planes;
     const auto code_bytes = options.state == StateFormat::fp32   ? of(4)
                             : options.state == StateFormat::bf16 ? of(2)
                                                                  : of(1);
@@ -120,6 +122,14 @@ double AdamBenchTensor::moved_bytes_per_parameter(const AdamBenchOptions& option
         for (const auto plane : *planes)
             moved += 2 * plane;
     }
+    const auto needs = options.hyper.needs();
+    if (needs.passes > 1) {
+        moved += bytes.gradient +
+                 std::accumulate(bytes.weights.begin(), bytes.weights.end(), std::uint64_t{0});
+        // Scales follow all planes: of each plane one.
+        for (std::size_t plane = 0; plane < bytes.state.size(); ++plane)
+            moved += plane % needs.state_planes < needs.measured_planes ? bytes.state[plane] : 0;
+    }
     return static_cast<double>(moved) / static_cast<double>(bench_step_elements);
 }
 
@@ -160,24 +170,22 @@ Run AdamBenchTensor::run_of(std::uint64_t begin, std::uint64_t count) const {
     return run;
 }
 
-std::size_t AdamBenchTensor::update(cpu_optim::Isa isa,
-                                    const cpu_optim::ElementwiseCoefficients& coefficients,
-                                    std::uint64_t step, std::uint64_t begin,
-                                    std::uint64_t count) const {
-    const cpu_optim::RoundingStream stream{.step = step};
-    const auto planes = cpu_optim::state_planes(options_.hyper);
+/// use(run) with elements begin .. begin + count, state in its format.
+template <class Use>
+auto AdamBenchTensor::with_run(std::uint64_t begin, std::uint64_t count, const Use& use) const {
+    const auto planes = options_.hyper.needs().state_planes;
     if (options_.state == StateFormat::fp32) {
         auto run = run_of<cpu_optim::ElementwiseRun>(begin, count);
         for (std::size_t plane = 0; plane < planes; ++plane)
             run.state[plane] = at<float>(state_[plane], begin);
-        return cpu_optim::update_run(isa, coefficients, run);
+        return use(run);
     }
     if (options_.state == StateFormat::bf16) {
         auto run = run_of<cpu_optim::Bf16Run>(begin, count);
         run.first_element = first_ + begin;
         for (std::size_t plane = 0; plane < planes; ++plane)
             run.state[plane] = at<std::uint16_t>(state_[plane], begin);
-        return cpu_optim::update_run(isa, coefficients, stream, run);
+        return use(run);
     }
     auto run = run_of<cpu_optim::Int8Run>(begin, count);
     run.first_element = first_ + begin;
@@ -185,7 +193,29 @@ std::size_t AdamBenchTensor::update(cpu_optim::Isa isa,
         run.codes[plane] = at<std::uint8_t>(state_[plane], begin);
         run.scales[plane] = at<std::uint8_t>(state_[planes + plane], begin);
     }
-    return cpu_optim::update_run(isa, coefficients, stream, run);
+    return use(run);
+}
+
+cpu_optim::LayerSums AdamBenchTensor::measure(cpu_optim::Isa isa,
+                                              const cpu_optim::LayerwiseCoefficients& coefficients,
+                                              std::uint64_t begin, std::uint64_t count) const {
+    return with_run(begin, count, [&](const auto& run) {
+        return cpu_optim::measure_run(isa, coefficients, run);
+    });
+}
+
+std::size_t AdamBenchTensor::update(cpu_optim::Isa isa, const UpdateRule& rule, std::uint64_t step,
+                                    std::uint64_t begin, std::uint64_t count) const {
+    const cpu_optim::RoundingStream stream{.step = step};
+    const auto update_by = [&](const auto& known, const auto& run) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(run)>, cpu_optim::ElementwiseRun>)
+            return cpu_optim::update_run(isa, known, run);
+        else
+            return cpu_optim::update_run(isa, known, stream, run);
+    };
+    return with_run(begin, count, [&](const auto& run) {
+        return std::visit([&](const auto& known) { return update_by(known, run); }, rule);
+    });
 }
 
 cpu_optim::GradientScan AdamBenchTensor::scan(cpu_optim::Isa isa, std::uint64_t begin,

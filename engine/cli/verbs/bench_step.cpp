@@ -44,8 +44,8 @@ struct Given {
 
 void declare(OptionSet& options, Given& given) {
     auto& settings = given.settings;
-    options.add_choice({"optimizer", "", "whose step is measured", ""},
-                       elementwise_optimizer_names(), settings.optimizer);
+    options.add_choice({"optimizer", "", "whose step is measured", ""}, optimizer_names(),
+                       settings.optimizer);
     options.add_choice({"state", "", "format of the moments", ""}, {"fp32", "bf16", "int8"},
                        settings.state);
     options.add({"elements", "N", "parameters", ""}, given.elements);
@@ -58,8 +58,9 @@ void declare(OptionSet& options, Given& given) {
                        {"on", "off"}, settings.durable);
     options.add_bytes({"chunk-size", "BYTES", "of fp32 values in a chunk", "chosen by the plan"},
                       settings.tuning.chunk_bytes);
-    options.add({"momentum", "X", "of sgd and rmsprop; 0: none, and no state for it", ""},
-                settings.momentum);
+    options.add(
+        {"momentum", "X", "of sgd, rmsprop and lars; 0: none, and no state for it but lars'", ""},
+        settings.momentum);
     options.add({"threads", "N", "threads that compute", "every processor"}, settings.threads);
     options.add({"isa", "auto|scalar|avx2|avx512", "instruction set of the kernels", ""},
                 settings.isa);
@@ -141,8 +142,8 @@ StepBenchOptions options_of(const Given& given, const OptionSet& flags) {
         options.host_bytes = options.nvme.empty() ? ample_host_bytes(settings, given.elements)
                                                   : host_bytes_beside_a_drive;
     problems.collect("momentum", [&] {
-        options.hyper = hyper_parameters(settings, settings.lr, settings.weight_decay);
-        cpu_optim::check(options.hyper, options.state);
+        options.hyper = one_hyper_group(settings, settings.lr);
+        options.hyper.check(options.state);
     });
     problems.collect("elements",
                      [&] { problems.check_memory(given.elements, needed_bytes(options)); });
@@ -153,9 +154,8 @@ StepBenchOptions options_of(const Given& given, const OptionSet& flags) {
 void show(const StepBenchOptions& options, const StepBenchResult& result, Console& console) {
     console.line(fmt::format(
         "{}, {} elements, {} of {} of state in memory: {:.3f} s a step, predicted {:.3f}",
-        cpu_optim::optimizer_name(options.hyper), options.elements,
-        human_bytes(result.resident_state_bytes), human_bytes(result.state_bytes),
-        result.measured_s, result.predicted_s));
+        options.hyper.optimizer_name(0), options.elements, human_bytes(result.resident_state_bytes),
+        human_bytes(result.state_bytes), result.measured_s, result.predicted_s));
     console.line(
         fmt::format("bound {:.3f} s by {}: attained {:.3f} ({:.3f} to {:.3f} over {} "
                     "steps)",

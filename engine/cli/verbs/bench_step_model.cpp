@@ -5,18 +5,25 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <set>
+#include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "cpu_optim/elementwise_reference.h"
 #include "cpu_optim/float_formats.h"
+#include "cpu_optim/layerwise.h"
 #include "cpu_optim/lossy_state.h"
 #include "cpu_optim/split_master.h"
 
 namespace spillway::engine {
 namespace {
+
+using cpu_optim::StateFormat;
 
 /// splitmix64.
 std::uint64_t hash_of(std::uint64_t value) {
@@ -64,66 +71,103 @@ float replayed(const Steps& steps, std::uint64_t element) {
     return state.master;
 }
 
-/// Up to a block of elements of one tensor, updated with lossy state by the scalar kernels.
-class LossyBlock {
+/// Elements of one tensor, updated by the scalar kernels. They start on a block.
+class ScalarRun {
+    /// use(run) with some of the elements; before its callers, which take its type from it.
+    template <class Use>
+    auto with_run(std::size_t begin, std::size_t elements, const Use& use) {
+        const auto with_common = [&](auto run) {
+            run.elements = elements;
+            run.weight = weights_.data() + begin;
+            run.residue = residues_.data() + begin;
+            run.gradient = gradients_.data() + begin;
+            run.gradient_type = cpu_optim::GradientType::bf16;
+            return run;
+        };
+        const auto first = first_ % bench_tensor_elements + begin;
+        if (format_ == StateFormat::fp32) {
+            auto run = with_common(cpu_optim::ElementwiseRun{});
+            for (std::size_t plane = 0; plane < floats_.size(); ++plane)
+                run.state[plane] = floats_[plane].data() + begin;
+            return use(run);
+        }
+        if (format_ == StateFormat::bf16) {
+            auto run = with_common(cpu_optim::Bf16Run{});
+            run.first_element = first;
+            for (std::size_t plane = 0; plane < halves_.size(); ++plane)
+                run.state[plane] = halves_[plane].data() + begin;
+            return use(run);
+        }
+        auto run = with_common(cpu_optim::Int8Run{});
+        run.first_element = first;
+        for (std::size_t plane = 0; plane < codes_.size(); ++plane) {
+            run.codes[plane] = codes_[plane].data() + begin;
+            run.scales[plane] = scales_[plane].data() + begin / block;
+        }
+        return use(run);
+    }
+
   public:
-    LossyBlock(std::uint64_t first, std::size_t elements) : first_(first), elements_(elements) {
+    ScalarRun(StateFormat format, std::uint64_t first, std::size_t elements)
+        : format_(format),
+          first_(first),
+          weights_(elements),
+          residues_(elements),
+          gradients_(elements) {
         for (std::size_t i = 0; i < elements; ++i) {
             weights_[i] = first_weight(first + i);
             gradients_[i] = gradient_of(first + i);
         }
+        const auto blocks = (elements + block - 1) / block;
+        for (std::size_t plane = 0; plane < cpu_optim::most_lossy_planes; ++plane) {
+            floats_[plane].resize(format == StateFormat::fp32 ? elements : 0);
+            halves_[plane].resize(format == StateFormat::bf16 ? elements : 0);
+            codes_[plane].resize(format == StateFormat::int8 ? blocks * block : 0);
+            scales_[plane].resize(format == StateFormat::int8 ? blocks : 0);
+        }
     }
-    void update(const cpu_optim::ElementwiseCoefficients& coefficients,
-                cpu_optim::StateFormat format, std::uint64_t step) {
+    [[nodiscard]] static std::size_t bytes(std::uint64_t elements) {
+        return static_cast<std::size_t>(elements) *
+               (3 * sizeof(std::uint16_t) + cpu_optim::most_lossy_planes * sizeof(float));
+    }
+
+    template <class Rule>
+    void update(const Rule& rule, std::uint64_t step) {
         const cpu_optim::RoundingStream stream{.tensor = first_ / bench_tensor_elements,
                                                .step = step};
-        constexpr auto isa = cpu_optim::Isa::scalar;
-        if (format == cpu_optim::StateFormat::bf16)
-            static_cast<void>(cpu_optim::update_run(isa, coefficients, stream, bf16_run()));
-        else
-            static_cast<void>(cpu_optim::update_run(isa, coefficients, stream, int8_run()));
+        with_run(0, weights_.size(), [&](const auto& run) {
+            if constexpr (std::is_same_v<std::decay_t<decltype(run)>, cpu_optim::ElementwiseRun>)
+                return cpu_optim::update_run(cpu_optim::Isa::scalar, rule, run);
+            else
+                return cpu_optim::update_run(cpu_optim::Isa::scalar, rule, stream, run);
+        });
+    }
+    /// Pass 1, tile by tile.
+    [[nodiscard]] cpu_optim::LayerSums measure(const cpu_optim::LayerwiseCoefficients& rule) {
+        cpu_optim::LayerSums sums;
+        for (std::size_t begin = 0; begin < weights_.size(); begin += offload::tile_elements)
+            sums += with_run(begin, std::min(offload::tile_elements, weights_.size() - begin),
+                             [&](const auto& run) {
+                                 return cpu_optim::measure_run(cpu_optim::Isa::scalar, rule, run);
+                             });
+        return sums;
     }
     [[nodiscard]] float master(std::size_t i) const {
         return cpu_optim::join({weights_[i], residues_[i]});
     }
 
   private:
-    static constexpr std::size_t most = cpu_optim::block_elements;
+    static constexpr std::size_t block = cpu_optim::block_elements;
 
-    template <class Run>
-    Run run() {
-        Run run;
-        run.elements = elements_;
-        run.first_element = first_ % bench_tensor_elements;
-        run.weight = weights_.data();
-        run.residue = residues_.data();
-        run.gradient = gradients_.data();
-        run.gradient_type = cpu_optim::GradientType::bf16;
-        return run;
-    }
-    cpu_optim::Bf16Run bf16_run() {
-        auto made = run<cpu_optim::Bf16Run>();
-        for (std::size_t plane = 0; plane < made.state.size(); ++plane)
-            made.state[plane] = bf16_[plane].data();
-        return made;
-    }
-    cpu_optim::Int8Run int8_run() {
-        auto made = run<cpu_optim::Int8Run>();
-        for (std::size_t plane = 0; plane < made.codes.size(); ++plane) {
-            made.codes[plane] = codes_[plane].data();
-            made.scales[plane] = &scales_[plane];
-        }
-        return made;
-    }
-
+    StateFormat format_;
     std::uint64_t first_;
-    std::size_t elements_;
-    std::array<std::uint16_t, most> weights_{};
-    std::array<std::int16_t, most> residues_{};
-    std::array<std::uint16_t, most> gradients_{};
-    std::array<std::array<std::uint16_t, most>, cpu_optim::most_lossy_planes> bf16_{};
-    std::array<std::array<std::uint8_t, most>, cpu_optim::most_lossy_planes> codes_{};
-    std::array<std::uint8_t, cpu_optim::most_lossy_planes> scales_{};
+    std::vector<std::uint16_t> weights_;
+    std::vector<std::int16_t> residues_;
+    std::vector<std::uint16_t> gradients_;
+    std::array<std::vector<float>, cpu_optim::most_lossy_planes> floats_;
+    std::array<std::vector<std::uint16_t>, cpu_optim::most_lossy_planes> halves_;
+    std::array<std::vector<std::uint8_t>, cpu_optim::most_lossy_planes> codes_;
+    std::array<std::vector<std::uint8_t>, cpu_optim::most_lossy_planes> scales_;
 };
 
 float found_at(offload::TensorOptimizer& optimizer, std::uint64_t element) {
@@ -156,13 +200,43 @@ std::uint64_t verify_blocks(const StepBenchOptions& options, const Steps& steps,
     for (std::uint64_t n = 0; n < samples; ++n) {
         const auto first = n * blocks / samples * block;
         const auto count = static_cast<std::size_t>(std::min(block, options.elements - first));
-        LossyBlock expected(first, count);
+        ScalarRun expected(options.state, first, count);
         for (std::size_t step = 0; step < steps.size(); ++step)
-            expected.update(steps[step], options.state, step + 1);
+            expected.update(steps[step], step + 1);
         for (std::size_t i = 0; i < count; ++i) {
             const float found = found_at(optimizer, first + i);
             if (!same_bits(found, expected.master(i)))
                 refuse(first + i, found, steps.size(), expected.master(i));
+        }
+        verified += count;
+    }
+    return verified;
+}
+
+/// The first and the last tensor, whole, since each element's step hangs on all of its tensor.
+std::uint64_t verify_tensors(const StepBenchOptions& options,
+                             const cpu_optim::LayerwiseHyperParameters& hyper,
+                             std::uint64_t updates, offload::TensorOptimizer& optimizer) {
+    const auto last = (options.elements - 1) / bench_tensor_elements;
+    std::uint64_t verified = 0;
+    for (const auto tensor : std::set<std::uint64_t>{0, last}) {
+        const auto first = tensor * bench_tensor_elements;
+        const auto count =
+            static_cast<std::size_t>(std::min(bench_tensor_elements, options.elements - first));
+        ScalarRun expected(options.state, first, count);
+        for (std::uint64_t step = 1; step <= updates; ++step) {
+            const auto rule = cpu_optim::make_coefficients(hyper, step, 1.0);
+            const auto length = cpu_optim::layer_step(hyper, expected.measure(rule));
+            expected.update(cpu_optim::with_step(rule, length), step);
+        }
+        std::vector<float> found(std::min(count, std::size_t{offload::tile_elements}));
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto in_piece = i % found.size();
+            if (in_piece == 0)
+                optimizer.read_masters(static_cast<offload::TensorId>(tensor), i,
+                                       std::span(found).first(std::min(found.size(), count - i)));
+            if (!same_bits(found[in_piece], expected.master(i)))
+                refuse(first + i, found[in_piece], updates, expected.master(i));
         }
         verified += count;
     }
@@ -196,14 +270,27 @@ offload::Gradient StepBenchModel::gradient(offload::TensorId tensor) const {
             cpu_optim::GradientType::bf16};
 }
 
+std::size_t replay_bytes(const StepBenchOptions& options) {
+    return options.hyper.needs().passes == 1
+               ? 0
+               : ScalarRun::bytes(std::min(options.elements, bench_tensor_elements));
+}
+
 std::uint64_t verify_step_bench(const StepBenchOptions& options,
                                 offload::TensorOptimizer& optimizer, std::uint64_t updates) {
-    Steps steps;
-    for (std::uint64_t step = 1; step <= updates; ++step)
-        steps.push_back(cpu_optim::make_coefficients(options.hyper, step, 1.0));
-    return options.state == cpu_optim::StateFormat::fp32
-               ? verify_elements(options.elements, steps, optimizer)
-               : verify_blocks(options, steps, optimizer);
+    return options.hyper.visit([&](const auto& groups) {
+        const auto& hyper = groups.front();
+        if constexpr (std::is_same_v<decltype(hyper), const cpu_optim::LayerwiseHyperParameters&>) {
+            return verify_tensors(options, hyper, updates, optimizer);
+        } else {
+            Steps steps;
+            for (std::uint64_t step = 1; step <= updates; ++step)
+                steps.push_back(cpu_optim::make_coefficients(hyper, step, 1.0));
+            return options.state == StateFormat::fp32
+                       ? verify_elements(options.elements, steps, optimizer)
+                       : verify_blocks(options, steps, optimizer);
+        }
+    });
 }
 
 }  // namespace spillway::engine

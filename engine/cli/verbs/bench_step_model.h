@@ -35,10 +35,13 @@ class StepBenchModel {
     nvme::HugePageArena arena_;
 };
 
+/// Memory that verify_step_bench() takes beside the model.
+[[nodiscard]] std::size_t replay_bytes(const StepBenchOptions& options);
+
 /// Compares a sample of masters, spread over all tensors, after so many steps from the model's
 /// first values: fp32 state with the scalar reference element by element, lossy state with the
-/// scalar kernels block by block. Returns how many elements agreed in every bit; throws
-/// std::runtime_error naming the first that does not.
+/// scalar kernels block by block, optimizers of whole tensors two tensors whole. Returns how many
+/// elements agreed in every bit; throws std::runtime_error naming the first that does not.
 [[nodiscard]] std::uint64_t verify_step_bench(const StepBenchOptions& options,
                                               offload::TensorOptimizer& optimizer,
                                               std::uint64_t updates);

@@ -255,7 +255,7 @@ std::uint64_t needed_bytes(const StepBenchOptions& options) {
                                   .state = options.state,
                                   .weights = MasterForm::split,
                                   .elements = std::min(options.elements, kernel_elements)};
-    return overhead_bytes + std::max(while_stepping, needed_bytes(kernel));
+    return overhead_bytes + std::max(while_stepping + replay_bytes(options), needed_bytes(kernel));
 }
 
 StepBenchResult run_step_bench(const StepBenchOptions& options) {
@@ -268,7 +268,7 @@ StepBenchResult run_step_bench(const StepBenchOptions& options) {
     BenchTrace trace(options);
     auto made = optimizer_options(options, trace.get());
     made.out = folder.path();
-    offload::TensorOptimizer optimizer(model.parameters(), {options.hyper}, made);
+    offload::TensorOptimizer optimizer(model.parameters(), options.hyper, made);
     static_cast<void>(step_once(optimizer, model));  // the first write to reserved room is slower
     const auto start = optimizer.statistics();
     std::vector<TimedStep> steps;

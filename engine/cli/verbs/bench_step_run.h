@@ -13,6 +13,7 @@
 #include "cpu_optim/elementwise.h"
 #include "cpu_optim/state_format.h"
 #include "engine/plan/bound.h"
+#include "offload/hyper_groups.h"
 #include "offload/io_options.h"
 #include "offload/plan.h"
 #include "offload/step_trace.h"
@@ -23,7 +24,7 @@ namespace spillway::engine {
 /// lie in the client's memory, residues and state where the budget puts them; bf16 gradients, a few
 /// tensors' worth of them used in turn, no clipping.
 struct StepBenchOptions {
-    cpu_optim::HyperParameters hyper{};
+    offload::HyperGroups hyper{cpu_optim::AdamHyperParameters{}};  ///< one group
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
     std::uint64_t elements = std::uint64_t{64} << 20;
     std::size_t host_bytes = 0;                    ///< state, residues and staging

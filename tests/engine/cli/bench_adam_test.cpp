@@ -82,7 +82,7 @@ TEST_CASE("bench adam: the result of a small tensor has all that the design name
 }
 
 TEST_CASE("bench adam: every optimizer, gradient and master form is measured and verified") {
-    for (const auto& optimizer : elementwise_optimizer_names())
+    for (const auto& optimizer : optimizer_names())
         for (const char* const weights : {"fp32", "split"})
             for (const char* const grad : {"fp32", "bf16", "fp16"}) {
                 CAPTURE(optimizer, weights, grad);
@@ -96,7 +96,7 @@ TEST_CASE("bench adam: every optimizer, gradient and master form is measured and
 }
 
 TEST_CASE("bench adam: every optimizer is measured and verified in every format of state") {
-    for (const auto& optimizer : elementwise_optimizer_names())
+    for (const auto& optimizer : optimizer_names())
         for (const char* const state : {"bf16", "int8"})
             for (const char* const weights : {"fp32", "split"}) {
                 CAPTURE(optimizer, state, weights);
@@ -118,6 +118,12 @@ TEST_CASE("bench adam: bytes that move are those of weight, state and gradient")
     CHECK(bytes({"--state", "bf16"}) == 20);
     CHECK(bytes({"--state", "int8", "--grad", "bf16"}) == 14 + 4.0 / 256);
     CHECK(bytes({"--state", "int8", "--optimizer", "lion"}) == 14 + 2.0 / 256);
+    // 16 read to measure, 16 read and 12 written; LARS measures weight and gradient alone.
+    CHECK(bytes({"--optimizer", "lamb"}) == 44);
+    CHECK(bytes({"--optimizer", "lars", "--weights", "split"}) == 28);
+    CHECK(bytes({"--optimizer", "lamb", "--state", "bf16", "--grad", "bf16"}) == 28);
+    CHECK(bytes({"--optimizer", "lamb", "--state", "int8"}) == 26 + 6.0 / 256);
+    CHECK(bytes({"--optimizer", "lars", "--state", "int8"}) == 22 + 2.0 / 256);
 }
 
 TEST_CASE("bench adam: the instruction set asked for is the one that runs") {
@@ -153,7 +159,7 @@ TEST_CASE("bench adam: every problem is named at once") {
 }
 
 TEST_CASE("bench adam: a stop between passes ends it without figures") {
-    AdamBenchOptions options{.hyper = cpu_optim::AdamHyperParameters{}, .elements = 1000};
+    AdamBenchOptions options{.elements = 1000};
     int asked = 0;
     options.stop = [&] { return ++asked > 3; };
     const auto result = run_adam_bench(options);

@@ -122,6 +122,20 @@ TEST_CASE("bench step: lossy state moves fewer bytes, and has its reference's bi
     }
 }
 
+TEST_CASE("bench step: an optimizer of whole tensors reads more than it writes, and is verified") {
+    const TemporaryFolder folder;
+    const auto root = measured({"--elements", "5000000", "--host-mem", "8MiB", "--chunk-size",
+                                "64KiB", "--nvme", folder.path().string(), "--optimizer", "lamb"});
+    const auto moved = root["nvme_bytes_per_parameter"].get<double>() * 5000000;
+    const auto on_drive =
+        root["state_bytes"].get<double>() - root["resident_state_bytes"].get<double>();
+    CHECK(moved > 2.5 * on_drive);
+    CHECK(moved < 3.01 * on_drive);
+    CHECK(root["verified_elements"] == 5000000);
+    CHECK(measured({"--elements", "70001", "--optimizer", "lars", "--state",
+                    "int8"})["verified_elements"] == 70001);
+}
+
 TEST_CASE("bench step: without a drive all is in memory") {
     const auto root = measured({"--elements", "600001", "--optimizer", "lion"});
     CHECK(root["nvme_bytes_per_parameter"] == 0);

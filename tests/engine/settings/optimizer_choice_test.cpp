@@ -78,6 +78,9 @@ TEST_CASE("optimizer_choice: every name makes groups for a step") {
         CAPTURE(name);
         TrainSettings settings;
         settings.optimizer = name;
+        CHECK(one_hyper_group(settings, 0.5).size() == 1);
+        CHECK(one_hyper_group(settings, 0.5).optimizer_name(0) ==
+              hyper_groups(settings, 0.5).optimizer_name(0));
         CHECK(hyper_groups(settings, 0.5).size() == 2);
         CHECK_NOTHROW(hyper_groups(settings, 0.5).check(cpu_optim::StateFormat::fp32));
     }
