@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "cpu_optim/weight_average.h"
 
@@ -31,5 +32,9 @@ struct AverageRule {
         return cpu_optim::make_average_coefficients(parameters, update / every - 1);
     }
 };
+
+/// "off" (none), "ema:DECAY" (taken up after every update) or "swa:EVERY" (after each EVERY-th).
+/// Throws std::invalid_argument saying what is wrong.
+[[nodiscard]] std::optional<AverageRule> parse_average(const std::string& text);
 
 }  // namespace spillway::offload

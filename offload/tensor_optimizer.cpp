@@ -92,6 +92,13 @@ std::span<float> TensorOptimizer::state_view(TensorId tensor, std::size_t plane)
 void TensorOptimizer::read_masters(TensorId tensor, std::uint64_t first, std::span<float> out) {
     impl_->read_masters(tensor, first, out);
 }
+void TensorOptimizer::read_average(TensorId tensor, std::uint64_t first, std::span<float> out) {
+    impl_->read_average(tensor, first, out);
+}
+void TensorOptimizer::write_average(TensorId tensor, std::uint64_t first,
+                                    std::span<const float> values) {
+    impl_->write_average(tensor, first, values);
+}
 void TensorOptimizer::reset_residue(TensorId tensor) {
     impl_->reset_residue(tensor);
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cpu_optim/state_format.h"
+#include "offload/average_rule.h"
 #include "offload/drive_statistics.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
@@ -82,6 +83,11 @@ struct TensorOptimizerOptions {
     /// tensor's number, its element and its step. Both are part of the run.
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
     std::uint64_t rounding_seed = 0;
+    /// Keeps a running average of each tensor's fp32 masters, a plane beside the state. It takes
+    /// them up by the tensor's own count of updates, which steps() tells: a step without a gradient
+    /// for it is none of them. Whether there is one is fixed when a run is made; as other
+    /// hyper-parameters, the rule may change when it is resumed.
+    std::optional<AverageRule> average = std::nullopt;
     std::size_t chunk_bytes = 0;  ///< as PlanRequest::chunk_bytes
     Windows windows = {};
     std::size_t threads = 1;  ///< of the update
@@ -203,6 +209,11 @@ class TensorOptimizer {
     [[nodiscard]] std::span<float> state_view(TensorId tensor, std::size_t plane);
     /// The fp32 masters of a tensor: the weight itself, or weight and residue joined.
     void read_masters(TensorId tensor, std::uint64_t first, std::span<float> out);
+    /// Elements first .. first + size of a tensor's average. Waits for the update. Throws
+    /// std::logic_error if none is kept, or, to read it, the tensor was not updated often enough
+    /// for it to have taken up any weights. Writing is for loading a checkpoint, with set_steps().
+    void read_average(TensorId tensor, std::uint64_t first, std::span<float> out);
+    void write_average(TensorId tensor, std::uint64_t first, std::span<const float> values);
     /// The client has changed the values of a bf16 tensor: they are its masters now, without
     /// residue. An fp32 tensor needs nothing.
     void reset_residue(TensorId tensor);

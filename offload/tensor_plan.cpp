@@ -64,7 +64,9 @@ class TensorPlanner {
 
     void lay_out(std::uint64_t chunk_tiles) {
         auto& update = plan_.update;
-        const auto state = state_plane_set(request_.state_planes, request_.state);
+        auto state = state_plane_set(request_.state_planes, request_.state);
+        if (request_.averages == WeightAverages::kept)
+            state.insert(Plane::average);
         update.planes = state;
         if (std::ranges::find(types_, ParameterType::bf16) != types_.end())
             update.planes.insert(Plane::residue);

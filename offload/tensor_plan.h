@@ -22,11 +22,14 @@ enum class ParameterType : std::uint8_t {
 }
 
 enum class Commits { possible, never };
+/// Whether an average of the weights is kept beside the state.
+enum class WeightAverages { kept, none };
 
 struct TensorPlanRequest {
     std::size_t state_planes = 2;  ///< values kept per parameter
     std::size_t passes = 1;        ///< as in PlanRequest
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
+    WeightAverages averages = WeightAverages::none;
     std::size_t host_bytes = 0;
     NvmeTier nvme = NvmeTier::absent;
     std::size_t drives = 1;  ///< of the NVMe tier
@@ -35,9 +38,9 @@ struct TensorPlanRequest {
     Windows windows = {};         ///< of which the weights' is not used: they are there
 };
 
-/// A plan for weights that stay in the client's memory: state planes and residues over host memory
-/// and the drive, chunk by chunk, the first chunks in memory as far as it goes. Each costs the same
-/// per byte and step, so which ones stay makes no difference.
+/// A plan for weights that stay in the client's memory: state planes, residues and averages over
+/// host memory and the drive, chunk by chunk, the first chunks in memory as far as it goes. Each
+/// costs the same per byte and step, so which ones stay makes no difference.
 struct TensorPlan {
     OffloadPlan update;
     PlaneSet stored;             ///< what the extents hold: with commits, the weights too

@@ -43,12 +43,13 @@ declare -A suites=([asan]="nvme cuda offload" [tsan]="nvme cuda offload")
 # Hundreds of whole runs, minutes each under a sanitizer; scripts/test_long.sh has them.
 whole_runs="every optimizer|killed at any point|moves between its commits|instruction sets|of its own weights gives"
 whole_runs+="|an average has the same bits|clipped by value or tensor|lifecycle: fifty engines|lifecycle: three hundred"
+whole_runs+="|layerwise: lossy|client average: it has the bits"
 whole_runs+="|placement|power cut|budget|forty million|room is judged|one hash whatever|resumed in other memory"
 # What one thread does after another, or what the file system does: nothing in it could race. Or work that several of
 # oneTBB's threads share, whose hand-over ThreadSanitizer does not see.
 one_thread="storage_place|storage_tuner|storage_bench|ten thousand|the first failure|extent map|commit log|lossy_tensor"
 one_thread+="|damage|dead runs|known again|keeps the first format|does not go on|never committed|where they live"
-one_thread+="|run moves to the drives|layerwise: client|layerwise: training has"
+one_thread+="|run moves to the drives|layerwise: client|layerwise: training has|layerwise: training with"
 declare -A left_out=([asan]="$whole_runs" [tsan]="$whole_runs|$one_thread")
 for preset in asan tsan; do
     step "build, $preset"

@@ -10,10 +10,6 @@
 
 namespace spillway::engine {
 
-/// "off" (none), "ema:DECAY" (taken up after every update) or "swa:EVERY" (after each EVERY-th).
-/// Throws std::invalid_argument saying what is wrong.
-[[nodiscard]] std::optional<offload::AverageRule> parse_average(const std::string& text);
-
 /// Of sound settings.
 [[nodiscard]] std::optional<offload::AverageRule> average_rule(const TrainSettings& settings);
 

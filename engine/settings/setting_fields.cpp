@@ -187,7 +187,7 @@ std::vector<SettingField> optimizer_fields() {
               "exponential, or equal over every EVERY-th update",
               Scope::run},
              &Settings::average,
-             [](const std::string& value) { static_cast<void>(parse_average(value)); }),
+             [](const std::string& value) { static_cast<void>(offload::parse_average(value)); }),
         choice({"nonfinite", "", "what a step with non-finite gradients does", Scope::run},
                &Settings::nonfinite, {"skip", "stop"}),
         choice({"durable", "", "off: one copy on the drive, a crash loses the run", Scope::run},

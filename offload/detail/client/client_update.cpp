@@ -92,8 +92,26 @@ void ClientUpdate::update_tile(const ChunkPlanes& chunk, std::uint64_t index) co
                                          .tensor = tensor,
                                          .step = context_.tensors[tensor].steps + 1},
                                         part, run));
+        average(tensor, part, run);
     });
     checksum_staged(chunk, index);
+}
+
+/// Of the new weights, as often as the tensor itself was updated.
+void ClientUpdate::average(TensorId tensor, const TilePart& part,
+                           const cpu_optim::ElementwiseRun& run) const {
+    if (!context_.average)
+        return;
+    const auto coefficients = context_.average->coefficients(context_.tensors[tensor].steps + 1);
+    if (!coefficients)
+        return;
+    cpu_optim::update_average(
+        context_.threads.isa(), *coefficients,
+        {.elements = run.elements,
+         .master = run.master,
+         .weight = run.weight,
+         .residue = run.residue,
+         .average = element_at<float>(part.chunk.tile(Plane::average, part.index), part.in_tile)});
 }
 
 /// visit(tensor, part, run) for each tensor that has elements in the tile and a gradient.

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "offload/average_rule.h"
 #include "offload/detail/client/client_tensors.h"
 #include "offload/detail/drives/tile_store.h"
 #include "offload/detail/gradients/step_gradients.h"
@@ -29,8 +31,9 @@ class ClientUpdate final : public ChunkUpdate {
         Committer* committer;  ///< null when nothing is ever committed
         UpdateThreads& threads;
         ClientTensors& tensors;
-        std::uint64_t rounding_seed;  ///< of lossy state
-        TensorMeasures& measures;     ///< of an optimizer of whole tensors
+        std::uint64_t rounding_seed;         ///< of lossy state
+        TensorMeasures& measures;            ///< of an optimizer of whole tensors
+        std::optional<AverageRule> average;  ///< of the weights, if the plan has a plane for it
     };
     /// `groups`: the hyper-parameters of each group; throws std::invalid_argument as
     /// make_coefficients().
@@ -51,6 +54,7 @@ class ClientUpdate final : public ChunkUpdate {
     [[nodiscard]] cpu_optim::ElementwiseRun run_of(TensorId tensor, const TilePart& part,
                                                    std::size_t elements) const;
     void update_tile(const ChunkPlanes& chunk, std::uint64_t index) const;
+    void average(TensorId tensor, const TilePart& part, const cpu_optim::ElementwiseRun& run) const;
 
     Context context_;
     std::shared_ptr<StepGradients> gradients_;

@@ -27,6 +27,15 @@ void check_disk(const TensorOptimizerOptions& options, std::uint64_t needed_byte
     require_disk_room(folders, needed_bytes);
 }
 
+void check_average_rule(const std::optional<AverageRule>& rule) {
+    if (!rule)
+        return;
+    if (rule->every == 0)
+        throw std::invalid_argument(
+            "an average takes up weights after each 0 updates: take 1 or more");
+    static_cast<void>(rule->coefficients(rule->every));
+}
+
 TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& parameters,
                      const HyperGroups& groups, TensorOptimizerOptions& options) {
     if (const auto drives = check_drives(options.nvme, options.more_nvme); !drives.empty()) {
@@ -35,18 +44,21 @@ TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& pa
     }
     if (options.threads == 0)
         throw std::invalid_argument("threads is 0 and must be at least 1");
+    check_average_rule(options.average);
     const auto types = types_of(parameters);
     const auto needs = groups.needs();
-    return make_tensor_plan(order, types,
-                            {.state_planes = needs.state_planes,
-                             .passes = needs.passes,
-                             .state = options.state,
-                             .host_bytes = options.host_bytes,
-                             .nvme = options.nvme.empty() ? NvmeTier::absent : NvmeTier::present,
-                             .drives = 1 + options.more_nvme.size(),
-                             .commits = options.out.empty() ? Commits::never : Commits::possible,
-                             .chunk_bytes = options.chunk_bytes,
-                             .windows = options.windows});
+    return make_tensor_plan(
+        order, types,
+        {.state_planes = needs.state_planes,
+         .passes = needs.passes,
+         .state = options.state,
+         .averages = options.average ? WeightAverages::kept : WeightAverages::none,
+         .host_bytes = options.host_bytes,
+         .nvme = options.nvme.empty() ? NvmeTier::absent : NvmeTier::present,
+         .drives = 1 + options.more_nvme.size(),
+         .commits = options.out.empty() ? Commits::never : Commits::possible,
+         .chunk_bytes = options.chunk_bytes,
+         .windows = options.windows});
 }
 
 }  // namespace

@@ -76,6 +76,8 @@ class TensorEngine {
                      std::span<const float> values);
     std::span<float> state_view(TensorId tensor, std::size_t plane);
     void read_masters(TensorId tensor, std::uint64_t first, std::span<float> out);
+    void read_average(TensorId tensor, std::uint64_t first, std::span<float> out);
+    void write_average(TensorId tensor, std::uint64_t first, std::span<const float> values);
     void reset_residue(TensorId tensor);
     void read_residue(TensorId tensor, std::uint64_t first, std::span<std::int16_t> out);
     void write_residue(TensorId tensor, std::uint64_t first, std::span<const std::int16_t> values);
@@ -119,6 +121,7 @@ class TensorEngine {
 
     void check_tensor(TensorId tensor) const;
     void check_state_plane(std::size_t index) const;
+    void check_average(TensorId tensor) const;
     void check_whole_blocks(TensorId tensor, std::uint64_t first, std::size_t count) const;
     void check_bf16(TensorId tensor) const;
     ElementRange part(TensorId tensor, std::uint64_t first, std::size_t count) const;

@@ -110,6 +110,30 @@ void TensorEngine::read_masters(TensorId tensor, std::uint64_t first, std::span<
     }
 }
 
+void TensorEngine::read_average(TensorId tensor, std::uint64_t first, std::span<float> out) {
+    check_average(tensor);
+    const auto range = part(tensor, first, out.size());
+    check_ready("read_average");
+    wait();
+    if (!options_.average->is_there(tensors_[tensor].steps))
+        throw std::logic_error(fmt::format(
+            "after {} updates of '{}' there is no average of it: it takes up weights for "
+            "the first time after {}",
+            tensors_[tensor].steps, parameters_[tensor].name, options_.average->every));
+    read_access([&] {
+        access_->read(Plane::average, range.begin * sizeof(float), std::as_writable_bytes(out));
+    });
+}
+
+void TensorEngine::write_average(TensorId tensor, std::uint64_t first,
+                                 std::span<const float> values) {
+    check_average(tensor);
+    const auto range = part(tensor, first, values.size());
+    write_access([&] {
+        access_->write(Plane::average, range.begin * sizeof(float), std::as_bytes(values));
+    });
+}
+
 void TensorEngine::reset_residue(TensorId tensor) {
     check_tensor(tensor);
     check_ready("reset_residue");
@@ -146,6 +170,12 @@ void TensorEngine::check_state_plane(std::size_t index) const {
     if (index >= state_planes())
         throw std::invalid_argument(fmt::format("state plane {} is asked for; {} keeps {}", index,
                                                 groups_.optimizer_name(0), state_planes()));
+}
+
+void TensorEngine::check_average(TensorId tensor) const {
+    check_tensor(tensor);
+    if (!options_.average)
+        throw std::logic_error("the optimizer was made without an average of the weights");
 }
 
 /// A part of an int8 block cannot be written: the others might need another scale.

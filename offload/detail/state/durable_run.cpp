@@ -33,6 +33,11 @@ void check_same_run(const Manifest& manifest, const DurableRun::Request& request
         refuse(fmt::format("its optimizer keeps state in {}, here in {}",
                            cpu_optim::state_format_name(kept),
                            cpu_optim::state_format_name(wanted)));
+    if (const bool averages = manifest.planes.contains(Plane::average);
+        averages != request.stored.contains(Plane::average))
+        refuse(
+            fmt::format("it keeps {} average of its weights, and that is fixed when a run is made",
+                        averages ? "an" : "no"));
     if (manifest.planes != request.stored)
         refuse("its optimizer keeps other state per parameter");
     if (manifest.durability != "on")
