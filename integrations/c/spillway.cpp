@@ -288,6 +288,22 @@ spillway_status spillway_read_masters(spillway_optimizer* optimizer, uint32_t te
     });
 }
 
+spillway_status spillway_read_average(spillway_optimizer* optimizer, uint32_t tensor,
+                                      uint64_t first, float* values, uint64_t elements) {
+    return with_handle(optimizer, [&](spillway_optimizer& self) {
+        check_span(self, tensor, first, values, elements);
+        self.core.read_average(tensor, first, {values, elements});
+    });
+}
+
+spillway_status spillway_write_average(spillway_optimizer* optimizer, uint32_t tensor,
+                                       uint64_t first, const float* values, uint64_t elements) {
+    return with_handle(optimizer, [&](spillway_optimizer& self) {
+        check_span(self, tensor, first, values, elements);
+        self.core.write_average(tensor, first, {values, elements});
+    });
+}
+
 spillway_status spillway_read_residue(spillway_optimizer* optimizer, uint32_t tensor,
                                       uint64_t first, int16_t* values, uint64_t elements) {
     return with_handle(optimizer, [&](spillway_optimizer& self) {

@@ -143,6 +143,13 @@ spillway_status spillway_write_state(spillway_optimizer* optimizer, uint32_t ten
                                      uint64_t first, const float* values, uint64_t elements);
 spillway_status spillway_read_masters(spillway_optimizer* optimizer, uint32_t tensor,
                                       uint64_t first, float* values, uint64_t elements);
+// The running average of a tensor's masters (options.average). SPILLWAY_WRONG_ORDER if none is
+// kept, or, to read it, the tensor was not updated often enough yet for it to have taken up any;
+// writing it is for loading a checkpoint, with spillway_set_steps(). Both added to version 1.
+spillway_status spillway_read_average(spillway_optimizer* optimizer, uint32_t tensor,
+                                      uint64_t first, float* values, uint64_t elements);
+spillway_status spillway_write_average(spillway_optimizer* optimizer, uint32_t tensor,
+                                       uint64_t first, const float* values, uint64_t elements);
 spillway_status spillway_read_residue(spillway_optimizer* optimizer, uint32_t tensor,
                                       uint64_t first, int16_t* values, uint64_t elements);
 spillway_status spillway_write_residue(spillway_optimizer* optimizer, uint32_t tensor,

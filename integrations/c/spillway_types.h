@@ -144,6 +144,8 @@ typedef struct spillway_options {
     spillway_state_format state;  // this and what follows: added to version 1
     int32_t reserved;             // 0
     uint64_t rounding_seed;       // of lossy state
+    const char* average;  // "ema:DECAY" or "swa:EVERY": a running average of each tensor's fp32
+                          // masters beside its state; NULL or "off": none. Added to version 1
 } spillway_options;
 
 typedef struct spillway_step_rule {

@@ -68,6 +68,8 @@ std::vector<std::pair<std::string, Call>> all_calls(const COptimizerArguments& a
         {"read_state", [](O o) { return spillway_read_state(o, 0, 0, 0, outputs_f32, 1); }},
         {"write_state", [](O o) { return spillway_write_state(o, 0, 0, 0, inputs_f32, 1); }},
         {"read_masters", [](O o) { return spillway_read_masters(o, 0, 0, outputs_f32, 1); }},
+        {"read_average", [](O o) { return spillway_read_average(o, 0, 0, outputs_f32, 1); }},
+        {"write_average", [](O o) { return spillway_write_average(o, 0, 0, inputs_f32, 1); }},
         {"read_residue", [](O o) { return spillway_read_residue(o, 0, 0, outputs_i16, 1); }},
         {"write_residue", [](O o) { return spillway_write_residue(o, 0, 0, outputs_i16, 1); }},
         {"state_view", [](O o) { return spillway_state_view(o, 0, 0, &view, &count); }},

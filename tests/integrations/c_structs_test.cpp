@@ -273,6 +273,16 @@ TEST_CASE("callers whose options end before the format of the state have exact s
     }
 }
 
+TEST_CASE("callers whose options end before the average keep none") {
+    COptimizerArguments arguments;
+    arguments.options.struct_bytes = offsetof(spillway_options, average);
+    arguments.options.average = "no average at all";  // not read behind the caller's struct
+    COptimizer optimizer(arguments);
+    float value = 0;
+    CHECK(spillway_read_average(optimizer.get(), c_bias_tensor, 0, &value, 1) ==
+          SPILLWAY_WRONG_ORDER);
+}
+
 TEST_CASE("a longer struct is taken if what is unknown is zero") {
     COptimizerArguments arguments;
     Longer<spillway_options> options;

@@ -204,6 +204,41 @@ TEST_CASE("a bf16 weight and its residue are the master") {
     CHECK(masters == std::vector<float>(c_bias, 1.0f));
 }
 
+TEST_CASE("an average of the masters is kept beside the state, and read and written in parts") {
+    COptimizerArguments arguments(SPILLWAY_SGD);
+    std::vector<float> found(c_bias);
+    {
+        COptimizer without(arguments);
+        CHECK(spillway_read_average(without.get(), c_bias_tensor, 0, found.data(), c_bias) ==
+              SPILLWAY_WRONG_ORDER);
+    }
+    arguments.options.average = "ema:0.5";
+    arguments.groups[0].learning_rate = 1;
+    COptimizer optimizer(arguments);
+    auto* o = optimizer.get();
+    const auto first = arguments.bias[0];
+    const std::vector<float> gradient(c_bias, 0.25f);
+    REQUIRE(optimizer.give(c_bias_tensor, gradient) == SPILLWAY_OK);
+    REQUIRE(optimizer.step() == SPILLWAY_OK);
+    REQUIRE(spillway_read_average(o, c_bias_tensor, 0, found.data(), c_bias) == SPILLWAY_OK);
+    CHECK(found == arguments.bias);
+    REQUIRE(optimizer.give(c_bias_tensor, gradient) == SPILLWAY_OK);
+    REQUIRE(optimizer.step() == SPILLWAY_OK);
+    REQUIRE(spillway_read_average(o, c_bias_tensor, 1, found.data(), 2) == SPILLWAY_OK);
+    CHECK(found[0] == first - 0.375f);
+    // No update of this tensor, so nothing that its average could have taken up.
+    CHECK(spillway_read_average(o, c_weight_tensor, 0, found.data(), 1) == SPILLWAY_WRONG_ORDER);
+    found[0] = 7;
+    REQUIRE(spillway_write_average(o, c_bias_tensor, 4, found.data(), 1) == SPILLWAY_OK);
+    found[0] = 0;
+    REQUIRE(spillway_read_average(o, c_bias_tensor, 4, found.data(), 1) == SPILLWAY_OK);
+    CHECK(found[0] == 7);
+    arguments.options.average = "ema:2";
+    spillway_optimizer* refused = nullptr;
+    CHECK(arguments.create(&refused) == SPILLWAY_INVALID_ARGUMENT);
+    CHECK_THAT(spillway_last_error(nullptr), Contains("options.average") && Contains("ema:2"));
+}
+
 TEST_CASE("an export holds every tensor's master") {
     const TemporaryFolder folder;
     COptimizerArguments arguments(SPILLWAY_ADAMW);

@@ -18,7 +18,7 @@ namespace {
 
 // A field that a later version adds must not lie in what was padding: the sizes of callers compiled
 // before could not tell whether they have it.
-static_assert(sizeof(spillway_parameter) == 48 && sizeof(spillway_options) == 88);
+static_assert(sizeof(spillway_parameter) == 48 && sizeof(spillway_options) == 96);
 static_assert(sizeof(spillway_step_rule) == 32 && sizeof(spillway_step_report) == 40);
 static_assert(sizeof(spillway_group) == 144 && sizeof(spillway_statistics) == 96);
 
@@ -164,6 +164,14 @@ void set_drives(offload::TensorOptimizerOptions& options, std::string_view nvme)
     }
 }
 
+std::optional<offload::AverageRule> average_of(const char* text) {
+    try {
+        return offload::parse_average(text);
+    } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(fmt::format("options.average: {}", error.what()));
+    }
+}
+
 offload::TensorOptimizerOptions options_of(const spillway_options* options) {
     const auto from = read_struct(options, default_options(), "options");
     offload::TensorOptimizerOptions to;
@@ -184,6 +192,8 @@ offload::TensorOptimizerOptions options_of(const spillway_options* options) {
         throw std::invalid_argument(
             fmt::format("options.reserved is {} and must be 0", from.reserved));
     to.rounding_seed = from.rounding_seed;
+    if (from.average != nullptr)
+        to.average = average_of(from.average);
     if (from.client_settings != nullptr)
         to.client_settings = from.client_settings;
     return to;
