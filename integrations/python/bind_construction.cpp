@@ -52,7 +52,8 @@ offload::TensorOptimizerOptions options_of(std::size_t host_bytes,
                                            const std::filesystem::path& nvme,
                                            const std::vector<std::filesystem::path>& more_nvme,
                                            const std::filesystem::path& out,
-                                           std::size_t chunk_bytes, std::string_view state) {
+                                           std::size_t chunk_bytes, std::string_view state,
+                                           const std::string& average) {
     offload::TensorOptimizerOptions options;
     options.host_bytes = host_bytes;
     options.nvme = nvme;
@@ -60,6 +61,7 @@ offload::TensorOptimizerOptions options_of(std::size_t host_bytes,
     options.out = out;
     options.chunk_bytes = chunk_bytes;
     options.state = cpu_optim::parse_state_format(state);
+    options.average = offload::parse_average(average);
     return options;
 }
 
@@ -99,8 +101,9 @@ void bind_construction(nb::class_<BoundOptimizer>& optimizer) {
             std::size_t chunk_bytes, std::size_t threads, std::string_view isa,
             std::string_view io_backend, std::string client_settings,
             const std::vector<std::filesystem::path>& more_nvme, std::string_view state,
-            std::uint64_t rounding_seed) {
-            auto options = options_of(host_bytes, nvme, more_nvme, out, chunk_bytes, state);
+            std::uint64_t rounding_seed, const std::string& average) {
+            auto options =
+                options_of(host_bytes, nvme, more_nvme, out, chunk_bytes, state, average);
             options.rounding_seed = rounding_seed;
             options.threads = threads == 0 ? engine::usable_processors() : threads;
             options.isa = cpu_optim::parse_isa(isa);
@@ -118,14 +121,14 @@ void bind_construction(nb::class_<BoundOptimizer>& optimizer) {
         "out"_a = "", "chunk_bytes"_a = 0, "threads"_a = 0, "isa"_a = "auto",
         "io_backend"_a = "auto", "client_settings"_a = "{}",
         "more_nvme"_a = std::vector<std::filesystem::path>{}, "state"_a = "fp32",
-        "rounding_seed"_a = 0,
+        "rounding_seed"_a = 0, "average"_a = "off",
         nb::sig("def __init__(self, parameters: collections.abc.Iterable[tuple[str, object, int]], "
                 "optimizer: str, groups: collections.abc.Iterable[dict[str, typing.Any]], "
                 "*, host_bytes: int, nvme: str | os.PathLike[str] = '', "
                 "out: str | os.PathLike[str] = '', chunk_bytes: int = 0, threads: int = 0, "
                 "isa: str = 'auto', io_backend: str = 'auto', client_settings: str = '{}', "
                 "more_nvme: collections.abc.Sequence[str | os.PathLike[str]] = (), "
-                "state: str = 'fp32', rounding_seed: int = 0) -> None"),
+                "state: str = 'fp32', rounding_seed: int = 0, average: str = 'off') -> None"),
         R"(Takes the parameters where they lie; reserves host memory, and the drive's, at once.
 
 Args:
@@ -157,6 +160,8 @@ Args:
         decoded and encoded by every update, stochastically where it needs that. Not with amsgrad or
         centred.
     rounding_seed: of stochastic rounding, a hash of it, the tensor's number, the element and the step.
+    average: "off"; or "ema:DECAY" or "swa:EVERY": a running average of every parameter's float32 masters,
+        taken up after each or after every EVERY-th of its updates; read_average() reads it.
 
 Ctrl-C raises KeyboardInterrupt: what has been reserved is given back as soon as the kernel returns it,
 and until then the next optimizer waits.
@@ -170,19 +175,20 @@ Raises:
         [](const std::vector<Planned>& parameters, std::string_view kind, nb::iterable groups,
            std::size_t host_bytes, const std::filesystem::path& nvme,
            const std::filesystem::path& out, std::size_t chunk_bytes,
-           const std::vector<std::filesystem::path>& more_nvme, std::string_view state) {
+           const std::vector<std::filesystem::path>& more_nvme, std::string_view state,
+           const std::string& average) {
             check_room(parameters, kind, groups,
-                       options_of(host_bytes, nvme, more_nvme, out, chunk_bytes, state));
+                       options_of(host_bytes, nvme, more_nvme, out, chunk_bytes, state, average));
         },
         "parameters"_a, "optimizer"_a, "groups"_a, nb::kw_only(), "host_bytes"_a, "nvme"_a = "",
         "out"_a = "", "chunk_bytes"_a = 0, "more_nvme"_a = std::vector<std::filesystem::path>{},
-        "state"_a = "fp32",
+        "state"_a = "fp32", "average"_a = "off",
         nb::sig("def check_room(parameters: list[tuple[str, int, str, int]], optimizer: str, "
                 "groups: collections.abc.Iterable[dict[str, typing.Any]], *, host_bytes: int, "
                 "nvme: str | os.PathLike[str] = '', out: str | os.PathLike[str] = '', "
                 "chunk_bytes: int = 0, "
                 "more_nvme: collections.abc.Sequence[str | os.PathLike[str]] = (), "
-                "state: str = 'fp32') -> None"),
+                "state: str = 'fp32', average: str = 'off') -> None"),
         "Raises what the constructor would for want of memory or of room on the drive, and makes "
         "nothing. ``parameters``: (name, elements, \"float32\" or \"bfloat16\", group) each.");
 }

@@ -238,6 +238,15 @@ void bind_state(OptimizerClass& optimizer) {
                   "Copies the float32 masters from element ``first`` on into ``out``, a writable "
                   "float32 array: the parameter itself, or a bfloat16 parameter and its residue "
                   "joined. Waits for the update.");
+    optimizer.def("read_average", &BoundOptimizer::read_average, "tensor"_a, "first"_a, "out"_a,
+                  nb::sig("def read_average(self, tensor: int, first: int, out: object) -> None"),
+                  "As read_masters(), of the parameter's running average. RuntimeError if none is "
+                  "kept or it has not taken up any weights yet.");
+    optimizer.def("write_average", &BoundOptimizer::write_average, "tensor"_a, "first"_a,
+                  "values"_a,
+                  nb::sig("def write_average(self, tensor: int, first: int, values: object) "
+                          "-> None"),
+                  "As write_state(), of that average: for loading a checkpoint, with set_steps().");
     optimizer.def("reset_residue", &BoundOptimizer::reset_residue, "tensor"_a,
                   "Call it after you changed the values of a bfloat16 parameter: they are its "
                   "masters now. A float32 parameter needs nothing.");

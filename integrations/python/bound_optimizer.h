@@ -77,6 +77,8 @@ class BoundOptimizer {
                      nanobind::handle values);
     [[nodiscard]] std::span<float> state_view(offload::TensorId tensor, std::size_t plane);
     void read_masters(offload::TensorId tensor, std::uint64_t first, nanobind::handle out);
+    void read_average(offload::TensorId tensor, std::uint64_t first, nanobind::handle out);
+    void write_average(offload::TensorId tensor, std::uint64_t first, nanobind::handle values);
     void reset_residue(offload::TensorId tensor);
     void read_residue(offload::TensorId tensor, std::uint64_t first, nanobind::handle out);
     void write_residue(offload::TensorId tensor, std::uint64_t first, nanobind::handle values);

@@ -85,6 +85,22 @@ void BoundOptimizer::read_masters(TensorId tensor, std::uint64_t first, nb::hand
     });
 }
 
+void BoundOptimizer::read_average(TensorId tensor, std::uint64_t first, nb::handle out) {
+    check_tensor(tensor);
+    const auto array = plane_array(out, ArrayAccess::write, ElementType::fp32);
+    in_pieces(parameters_[tensor].elements, first, floats(array), [&](std::uint64_t at, auto part) {
+        when_idle([&](auto& optimizer) { optimizer.read_average(tensor, at, part); });
+    });
+}
+
+void BoundOptimizer::write_average(TensorId tensor, std::uint64_t first, nb::handle values) {
+    check_tensor(tensor);
+    const auto array = plane_array(values, ArrayAccess::read, ElementType::fp32);
+    in_pieces(parameters_[tensor].elements, first, floats(array), [&](std::uint64_t at, auto part) {
+        when_idle([&](auto& optimizer) { optimizer.write_average(tensor, at, part); });
+    });
+}
+
 void BoundOptimizer::reset_residue(TensorId tensor) {
     check_tensor(tensor);
     when_idle([&](auto& optimizer) { optimizer.reset_residue(tensor); });

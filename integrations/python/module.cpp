@@ -18,6 +18,7 @@
 #include "integrations/python/bound_optimizer.h"
 #include "integrations/python/errors.h"
 #include "nvme/io_backend.h"
+#include "offload/average_rule.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -63,6 +64,17 @@ The least of the machine's and the control groups' free memory, less a margin: a
     module.def("nadam_momentum_product", &spillway::cpu_optim::nadam_momentum_product, "beta1"_a,
                "momentum_decay"_a, "step"_a,
                "The product of NAdam's mu over the steps 1 to ``step``, as the updates take it.");
+    module.def(
+        "average_interval",
+        [](const std::string& text) {
+            const auto rule = spillway::offload::parse_average(text);
+            return rule ? rule->every : std::uint64_t{0};
+        },
+        "text"_a,
+        R"(After how many updates an average "ema:DECAY" or "swa:EVERY" takes up weights; 0 for "off".
+
+Raises:
+    ValueError: for any other text; it says what is accepted.)");
     module.def("io_backends", &io_backends,
                "Names of the ways to read and write files; whether one works here its use tells.");
     module.def(

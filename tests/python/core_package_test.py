@@ -15,9 +15,9 @@ from core_support import ROOT, Case, python, spillway
 SIGNATURES = {
     "TensorOptimizer.__init__": "self, parameters, optimizer, groups, *, host_bytes, nvme='', out='', chunk_bytes=0, "
                                 "threads=0, isa='auto', io_backend='auto', client_settings='{}', more_nvme=(), state='fp32', "
-                                "rounding_seed=0",
+                                "rounding_seed=0, average='off'",
     "TensorOptimizer.check_room": "parameters, optimizer, groups, *, host_bytes, nvme='', out='', chunk_bytes=0, "
-                                  "more_nvme=(), state='fp32'",
+                                  "more_nvme=(), state='fp32', average='off'",
     "TensorOptimizer.state_planes": "self",
     "TensorOptimizer.io_backend": "self",
     "TensorOptimizer.set_group": "self, group, hyper",
@@ -38,6 +38,8 @@ SIGNATURES = {
     "TensorOptimizer.write_state": "self, tensor, plane, first, values",
     "TensorOptimizer.state_view": "self, tensor, plane",
     "TensorOptimizer.read_masters": "self, tensor, first, out",
+    "TensorOptimizer.read_average": "self, tensor, first, out",
+    "TensorOptimizer.write_average": "self, tensor, first, values",
     "TensorOptimizer.reset_residue": "self, tensor",
     "TensorOptimizer.read_residue": "self, tensor, first, out",
     "TensorOptimizer.write_residue": "self, tensor, first, values",
@@ -49,10 +51,11 @@ SIGNATURES = {
     "parse_bytes": "text",
     "available_host_bytes": "",
     "nadam_momentum_product": "beta1, momentum_decay, step",
+    "average_interval": "text",
     "io_backends": "",
     "isas": "",
 }
-INTERNAL = {"nadam_momentum_product"}  # for spillway.torch alone
+INTERNAL = {"nadam_momentum_product", "average_interval"}  # for spillway.torch alone
 PACKAGE = pathlib.Path(spillway.__file__).parent
 
 

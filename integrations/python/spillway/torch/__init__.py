@@ -14,14 +14,15 @@ CPU. Where the state lies changes no bit of the result.
   as maps of a file without a name, so that saving needs no memory.
 - **Skipped steps** (`nonfinite="skip"`): `opt.last_step.applied`, `opt.skipped_steps`. The norm before clipping:
   `opt.last_step.norm`.
+- **Averages of the weights**, as torch.optim.swa_utils.AveragedModel but on the drive and inside the step:
+  `average="ema:0.999"` or `"swa:100"`, with `opt.averages()` and `opt.copy_averages(model, copy)`.
 - **Overlap**: `overlap="forward"` or `"backward"`, with `opt.wait()` and `opt.last_micro_batch()`.
 - **Frameworks**: HF Trainer: `Trainer(..., optimizers=(opt, None))` or `optimizer_cls_and_kwargs=(st.AdamW, {...})`;
   Accelerate, Lightning, PEFT and DistributedDataParallel take it as any optimizer, each rank with its own state.
 
 Not here: sparse or complex parameters, CUDA, `capturable`, `differentiable`; copying or pickling the optimizer itself;
 Adafactor, whose state is a number for each row and column of whole matrices (torch.optim.Adafactor keeps that in
-memory). Averages of the weights are torch's own (`torch.optim.swa_utils.AveragedModel`), and so are loss scales
-(`torch.amp.GradScaler`).
+memory). Loss scales are torch's own (`torch.amp.GradScaler`).
 """
 from typing import Any
 

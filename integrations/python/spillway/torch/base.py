@@ -17,7 +17,7 @@ from torch.optim.optimizer import ParamsT
 
 from spillway.torch import options, snapshot, tensors
 from spillway.torch.checkpoint import CheckpointedOptimizer, no_view
-from spillway.torch.engine import Engine, Member, Slot
+from spillway.torch.engine import AVERAGE, Engine, Member, Slot
 from spillway.torch.options import OffloadArguments
 from spillway.torch.overlap import Flight, ForwardGuard, Given, Stream, watch_gradient
 
@@ -39,7 +39,7 @@ class OffloadedOptimizer(CheckpointedOptimizer):
     """A torch.optim.Optimizer whose state may lie on a drive and whose arithmetic runs in native code.
 
     Everything of torch's interface works; this class adds wait(), last_micro_batch(), last_step, skipped_steps,
-    master() and statistics(). A parameter that is listed twice is updated once.
+    master(), averages(), copy_averages() and statistics(). A parameter that is listed twice is updated once.
     """
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any], offload: OffloadArguments) -> None:
@@ -333,6 +333,53 @@ class OffloadedOptimizer(CheckpointedOptimizer):
             return parameter.detach().to(torch.float32, copy=True)
         engine.follow_values()
         return engine.read_master(engine.slots[parameter])
+
+    def averages(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(parameter, its running average: fp32, a copy), one after the other, of all whose average has taken up any
+        weights. Raises RuntimeError without average=.
+
+            for parameter, average in opt.averages():
+                ...
+        """
+        if self._options.average_interval == 0:
+            raise RuntimeError(f'{type(self).__name__} keeps no averages: make it with average="ema:0.999" or "swa:100"')
+        engine = self._settled_engine()
+        for slot in () if engine is None else list(engine.slots.values()):
+            if engine.has_average(slot):
+                yield slot.parameter, engine.read(slot, AVERAGE)
+
+    @torch.no_grad()
+    def copy_averages(self, source: torch.nn.Module, target: torch.nn.Module) -> None:
+        """Makes `target`, a copy of the trained `source`, the averaged model: parameters that have an average get it,
+        in their own dtype; others (frozen, never updated) and buffers what `source` has. One tensor at a time.
+
+            averaged = copy.deepcopy(model)
+            opt.copy_averages(model, averaged)
+
+        Raises ValueError for a target of another structure, or one that shares parameters with `source`.
+        """
+        names = {parameter: name for name, parameter in source.named_parameters()}
+        given = dict(target.named_parameters())
+        if list(names.values()) != list(given):
+            raise ValueError("target has other parameters than source: give a copy of it, such as copy.deepcopy(model)")
+        for parameter, name in names.items():
+            if given[name].shape != parameter.shape:
+                raise ValueError(f"parameter {name} of target has shape {tuple(given[name].shape)}, that of source "
+                                 f"{tuple(parameter.shape)}")
+            if given[name] is parameter or (parameter.numel() and given[name].data_ptr() == parameter.data_ptr()):
+                raise ValueError(f"parameter {name} of target is that of source, whose weights are being trained: give "
+                                 "a copy of the model, such as copy.deepcopy(model)")
+        left = dict(names)
+        for parameter, average in self.averages():
+            name = left.pop(parameter, None)
+            if name is not None:
+                given[name].copy_(average)
+        for parameter, name in left.items():
+            given[name].copy_(parameter)
+        buffers = dict(target.named_buffers())
+        for name, buffer in source.named_buffers():
+            if name in buffers:
+                buffers[name].copy_(buffer)
 
     def statistics(self) -> dict[str, Any]:
         """Bytes moved, host memory taken, seconds busy and stalled since the engine was built; {} before."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 from spillway.torch import snapshot
-from spillway.torch.engine import RESIDUE, Engine, Slot
+from spillway.torch.engine import AVERAGE, AVERAGED, RESIDUE, Engine, Slot
 from spillway.torch.families import Family
 from spillway.torch.options import OffloadOptions
 from spillway.torch.overlap import Stream
@@ -122,13 +122,14 @@ class CheckpointedOptimizer(Optimizer):
         if place is None or not place[0].has_room(place[1], key):
             self._extras.setdefault(parameter, {})[key] = value
             return
-        if key not in self._family.scalars:
+        if not place[0].is_scalar(key):
             snapshot.check_value(place[1].name, parameter, key, value)
         place[0].write(place[1], key, value)
 
     def _belongs_in_an_engine(self, parameter: Any, key: str) -> bool:
         planes = chain.from_iterable(map(self._family.planes, self.param_groups))
-        return key in ("step", *self._family.scalars, RESIDUE, *planes) and any(
+        average = (AVERAGED, AVERAGE) if self._options.average_interval else ()
+        return key in ("step", *self._family.scalars, RESIDUE, *average, *planes) and any(
             parameter is own for group in self.param_groups for own in group["params"])
 
     def _state_remove(self, parameter: Any, key: str) -> None:
@@ -267,6 +268,7 @@ class CheckpointedOptimizer(Optimizer):
         found = {key: values.pop(key) for key in (*scalars, *needed, *self._family.lasting) if key in values}
         found = {key: value for key, value in found.items() if value is not None}
         residue = values.pop(RESIDUE, None)
+        average = self._own_average(name, values, has_more=bool(found))
         missing = [key for key in (*step, *needed) if key not in found]
         if missing and found and set(found) - set(self._family.lasting):
             raise ValueError(f"the loaded state of parameter {name} has {', '.join(found)} but not "
@@ -278,7 +280,23 @@ class CheckpointedOptimizer(Optimizer):
         if isinstance(residue, Tensor) and residue.dtype is torch.int16 and parameter.dtype is torch.bfloat16:
             snapshot.check_value(name, parameter, RESIDUE, residue)
             found[RESIDUE] = residue
-        return found, values
+        if AVERAGE in average:
+            snapshot.check_value(name, parameter, AVERAGE, average[AVERAGE])
+        return {**found, **average}, values
+
+    def _own_average(self, name: str, values: dict[str, Any], *, has_more: bool) -> dict[str, Any]:
+        """The parts of `values` that belong to the average, taken out of it."""
+        found = {key: values.pop(key) for key in (AVERAGED, AVERAGE) if key in values}
+        if found and not self._options.average_interval:
+            raise ValueError(f"the loaded state of parameter {name} has an average of its values, and this optimizer "
+                             "keeps none: make it with average=, or take \"averaged\" and \"average\" out of the state")
+        if AVERAGED not in found and (has_more or found) and self._options.average_interval:
+            raise ValueError(f"the loaded state of parameter {name} has no average of its values, which began with its "
+                             "first update: load it into an optimizer without average=")
+        interval = self._options.average_interval
+        if AVERAGED in found and AVERAGE not in found and int(float(found[AVERAGED])) >= interval:
+            raise ValueError(f"the loaded state of parameter {name} has {AVERAGED} but not {AVERAGE}")
+        return found
 
     # ---- copies ----------------------------------------------------------------------------------------------
 

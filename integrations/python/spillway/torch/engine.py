@@ -20,6 +20,8 @@ from spillway.torch.options import OffloadOptions
 
 PIECE_ELEMENTS = 1 << 20  # of state that is read or written at a time: 4 MiB
 RESIDUE = "residue"
+AVERAGED = "averaged"  # how many updates of its own a parameter has had, with an average
+AVERAGE = "average"
 _PLACEHOLDER = "nothing"  # of a native object whose tensors have no elements: it needs one
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -81,6 +83,7 @@ class Engine:
         tensors.refuse_shared_memory([(member.name, member.parameter) for member in members])
         self.family = family
         self.layouts = layouts
+        self._average_interval = options.average_interval
         self._start = start  # what a plane holds before its tensor's first update
         self.slots = {member.parameter: self._slot(number, member) for number, member in enumerate(members)}
         self._cleared: dict[int, Slot] = {}  # by number: those that may have stale planes
@@ -92,7 +95,7 @@ class Engine:
         self._native = _core.TensorOptimizer(
             listed, family.native_name, self._hypers, host_bytes=options.host_bytes, nvme=options.nvme,
             more_nvme=options.more_nvme, chunk_bytes=options.chunk_bytes, threads=options.threads, isa=options.isa,
-            io_backend=options.io_backend, state=options.state)
+            io_backend=options.io_backend, state=options.state, average=options.average)
         _engines.add(self)
 
     @staticmethod
@@ -106,7 +109,7 @@ class Engine:
                 planned, family.native_name,
                 [family.with_planes(hyper, names) for hyper, names in zip(hypers, layouts, strict=True)],
                 host_bytes=options.host_bytes, nvme=options.nvme, more_nvme=options.more_nvme,
-                chunk_bytes=options.chunk_bytes, state=options.state)
+                chunk_bytes=options.chunk_bytes, state=options.state, average=options.average)
 
     @staticmethod
     def _slot(number: int, member: Member) -> Slot:
@@ -186,28 +189,43 @@ class Engine:
         """Names of the state that this parameter has."""
         planes = self.layouts[slot.group] if slot.started or self.family.starts_with_state else ()
         scalars = self.family.scalars if planes else ()
-        return (*scalars, *planes, *((RESIDUE,) if slot.has_residue and not slot.was_edited() else ()))
+        return (*scalars, *planes, *self._average_keys(slot), *((RESIDUE,) if slot.has_residue and not slot.was_edited() else ()))
+
+    def _average_keys(self, slot: Slot) -> tuple[str, ...]:
+        if self._average_interval == 0 or self.native.steps(slot.number) == 0:
+            return ()
+        return (AVERAGED, AVERAGE) if self.has_average(slot) else (AVERAGED,)
+
+    def has_average(self, slot: Slot) -> bool:
+        """Whether the parameter's average has taken up any weights."""
+        return 0 < self._average_interval <= self.native.steps(slot.number)
+
+    def is_scalar(self, key: str) -> bool:
+        """Whether the state of that name is one number of a tensor."""
+        return key == AVERAGED or key in self.family.scalars
 
     def has_room(self, slot: Slot, key: str) -> bool:
         """Whether `key` is kept here for this parameter."""
         if key == RESIDUE:
             return slot.dtype is torch.bfloat16
+        if key in (AVERAGED, AVERAGE):
+            return self._average_interval != 0
         return key in self.layouts[slot.group] or key in self.family.scalars
 
     def is_resident(self) -> bool:
-        """Whether every plane of every parameter lies in host memory."""
-        return all(self.native.state_view(slot.number, plane) is not None for slot in self.slots.values()
+        """Whether every plane of every parameter lies in host memory and can be looked at there; an average cannot."""
+        return self._average_interval == 0 and all(self.native.state_view(slot.number, plane) is not None for slot in self.slots.values()
                    for plane in range(len(self.layouts[slot.group])))
 
     def read(self, slot: Slot, key: str) -> Tensor:
         """One value of the state, shaped as torch has it: a live view where it lies in host memory, else a copy."""
-        if key == "step":
+        if key in ("step", AVERAGED):
             return _scalar(self.native.steps(slot.number))
         if key == MU_PRODUCT:
             hyper = self._hypers[slot.group]
             return _scalar(_core.nadam_momentum_product(hyper["beta1"], hyper["momentum_decay"],
                                                         self.native.steps(slot.number)))
-        if key != RESIDUE:
+        if key not in (RESIDUE, AVERAGE):
             self._clear_stale(slot, self.layouts[slot.group].index(key))
             view = self.native.state_view(slot.number, self.layouts[slot.group].index(key))
             if view is not None:
@@ -222,6 +240,8 @@ class Engine:
         """Elements first .. first + out.numel() of a plane or of the residue, in memory order."""
         if key == RESIDUE:
             self.native.read_residue(slot.number, first, out)
+        elif key == AVERAGE:
+            self.native.read_average(slot.number, first, out)
         else:
             self._clear_stale(slot, self.layouts[slot.group].index(key))
             self.native.read_state(slot.number, self.layouts[slot.group].index(key), first, out)
@@ -237,6 +257,13 @@ class Engine:
         """Sets one value of the state from anything torch's classes keep under that name. `mu_product` follows from
         the step: nothing is set."""
         if key == MU_PRODUCT:
+            return
+        if key == AVERAGED:
+            self.native.set_steps(slot.number, int(float(value)))
+            return
+        if key == AVERAGE:
+            for first, piece in pieces(tensors.arranged(value, slot.shape, slot.stride)):
+                self.native.write_average(slot.number, first, piece.to(torch.float32))
             return
         if key == "step":
             self.native.set_steps(slot.number, int(float(value)))

@@ -27,6 +27,7 @@ class OffloadArguments(TypedDict, total=False):
     host_mem: ByteCount
     nvme: Drives
     state: str
+    average: str | None
     max_grad_norm: float | None
     nonfinite: str
     overlap: str | None
@@ -48,6 +49,8 @@ class OffloadOptions:
     host_bytes: int
     nvme: str
     state: str
+    average: str  # "off", or as the native side takes it
+    average_interval: int  # of updates after which the average takes up weights; 0: none is kept
     more_nvme: tuple[str, ...]
     max_grad_norm: float | None
     nonfinite: str
@@ -144,7 +147,19 @@ def _refuse_backward_with(max_grad_norm: float | None, nonfinite: str) -> None:
                          'every gradient is known; use overlap="forward" or nonfinite="propagate"')
 
 
-def checked(*, host_mem: ByteCount = None, nvme: Drives = None, state: str = "fp32",
+def _average(value: str | None) -> tuple[str, int]:
+    """As text, and its interval."""
+    if value is None:
+        return "off", 0
+    if not isinstance(value, str):
+        raise TypeError(f'average={value!r}: "ema:DECAY", "swa:EVERY" or None')
+    try:
+        return value, _core.average_interval(value)
+    except ValueError as error:
+        raise ValueError(f"average={value!r}: {error}") from None
+
+
+def checked(*, host_mem: ByteCount = None, nvme: Drives = None, state: str = "fp32", average: str | None = None,
             max_grad_norm: float | None = None, nonfinite: str = "propagate", overlap: str | None = None,
             threads: int | None = None, chunk_size: ByteCount = None, isa: str = "auto",
             io_backend: str = "auto") -> OffloadOptions:
@@ -153,7 +168,9 @@ def checked(*, host_mem: ByteCount = None, nvme: Drives = None, state: str = "fp
     host_mem: bytes ("4GiB", 2**32) of host memory for state and staging; None: what the machine has free.
     nvme: a folder on a drive for the state beyond that, or a list of folders, one a drive (then each holds a part in
     proportion to its rate). state: "fp32", which is exact; "bf16" or "int8" take a half or a quarter of the room and of
-    the drive's time, and round (not with amsgrad or centered). max_grad_norm: clip by the global norm of all groups.
+    the drive's time, and round (not with amsgrad or centered). average: "ema:DECAY" or "swa:EVERY" keep a running average
+    of every parameter beside its state, 4 bytes an element, taken up after each or every EVERY-th of its own updates:
+    see averages(). max_grad_norm: clip by the global norm of all groups.
     nonfinite: "propagate" as torch does, "skip" (such a step changes nothing), "stop" (raises).
     overlap: None: step() returns with the weights updated. "forward": it returns with the update under way; modules
     wait for their weights before they run, state_dict() of model and optimizer wait for all, and whoever reads
@@ -168,9 +185,11 @@ def checked(*, host_mem: ByteCount = None, nvme: Drives = None, state: str = "fp
     if overlap == "backward":
         _refuse_backward_with(norm, nonfinite)
     folders = _folders(nvme)
+    average_text, average_interval = _average(average)
     return OffloadOptions(
         host_bytes=_core.available_host_bytes() if host_mem is None else _bytes("host_mem", host_mem),
-        nvme=folders[0], state=_one_of("state", state, STATES), more_nvme=folders[1:], max_grad_norm=norm, nonfinite=nonfinite, overlap=overlap,
+        nvme=folders[0], state=_one_of("state", state, STATES), average=average_text, average_interval=average_interval,
+        more_nvme=folders[1:], max_grad_norm=norm, nonfinite=nonfinite, overlap=overlap,
         threads=_threads(threads), chunk_bytes=0 if chunk_size is None else _bytes("chunk_size", chunk_size),
         isa=_one_of("isa", isa, ("auto", *_core.isas())),
         io_backend=_one_of("io_backend", io_backend, tuple(_core.io_backends())))

@@ -40,7 +40,7 @@ class _StateFile:
         for slot in engine.slots.values():
             for key in engine.keys(slot):
                 self._places.append((slot, key, self._bytes))
-                if key not in engine.family.scalars:
+                if not engine.is_scalar(key):
                     width = 2 if key == RESIDUE else 4
                     self._bytes += -(-slot.parameter.numel() * width // _ALIGNMENT) * _ALIGNMENT
         with tempfile.TemporaryFile(prefix="spillway-state-", dir=folder) as file:
@@ -54,7 +54,7 @@ class _StateFile:
         buffers = {width: torch.empty(PIECE_ELEMENTS, dtype=dtype, device="cpu")
                    for width, dtype in ((2, torch.int16), (4, torch.float32))}
         for slot, key, place in self._places:
-            if key in self._engine.family.scalars:
+            if self._engine.is_scalar(key):
                 continue
             width = 2 if key == RESIDUE else 4
             for first in range(0, slot.parameter.numel(), PIECE_ELEMENTS):
@@ -69,7 +69,7 @@ class _StateFile:
         return found
 
     def _tensor(self, slot: Slot, key: str, place: int) -> Tensor:
-        if key in self._engine.family.scalars:
+        if self._engine.is_scalar(key):
             return self._engine.read(slot, key)
         dtype = torch.int16 if key == RESIDUE else torch.float32
         count = slot.parameter.numel()
