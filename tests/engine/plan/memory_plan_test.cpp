@@ -137,10 +137,10 @@ TEST_CASE("memory_plan: layers' inputs leave a device that is too small for them
     CHECK(held.inputs_in(ActivationTier::host) > 0);
     CHECK_THROWS_AS(plan_with(24 * mib, 9 * mib, NvmeTier::absent), PlanRefused);
     // Where neither holds them, some are made again.
-    const auto again = plan_with(24 * mib, 14 * mib, NvmeTier::absent);
+    const auto again = plan_with(24 * mib, 17 * mib, NvmeTier::absent);
     CHECK(again.moved_input_bytes() == 0);
     CHECK(again.offload.activations.layers_in(ActivationTier::none) > 0);
-    CHECK(again.device_bytes() <= 14 * mib);
+    CHECK(again.device_bytes() <= 17 * mib);
 }
 
 TEST_CASE("memory_plan: on a host device inputs leave memory for a drive alone") {
