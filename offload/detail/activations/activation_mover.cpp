@@ -44,6 +44,7 @@ void ActivationMover::close() noexcept {
     thread_.stop();
     try {
         copy_stream_->synchronize();
+        context_.compute.synchronize();  // what it does at the ends of stalls needs this object
     } catch (...) {
         context_.monitor.poison(std::current_exception());
     }
