@@ -3,8 +3,10 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fcntl.h>
@@ -54,6 +56,13 @@ void start_with_fast_kernels(char** argv) {
         return;
     const auto faster = engine::faster_blas_kernels(engine::blas_kernels(), cpu_optim::best_isa());
     if (!faster)
+        return;
+    // Started by a loader, the link names that.
+    std::error_code ignored;
+    if (std::filesystem::read_symlink("/proc/self/exe", ignored)
+            .filename()
+            .string()
+            .starts_with("ld"))
         return;
     ::setenv(engine::blas_kernels_variable, faster->c_str(), 1);
     ::execv("/proc/self/exe", argv);  // returns where it cannot: slower kernels are right, too

@@ -244,7 +244,7 @@ double calibrate_sharing(cuda::Device& device, cuda::Stream& compute, ComputePoo
     const auto alone_s = passes_s(alone);
     const auto beside_s = beside.median().forward_s + beside.median().backward_s;
     // Of each second beside it, `share` is work.
-    return std::clamp((beside_s - alone_s) / (share * beside_s), 1.0, most);
+    return share > 0 ? std::clamp((beside_s - alone_s) / (share * beside_s), 1.0, most) : 1.0;
 }
 
 void warm_up(cuda::Device& device, cuda::Stream& compute, ComputePool& pool) {

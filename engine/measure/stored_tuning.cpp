@@ -3,6 +3,7 @@
 #include "engine/measure/stored_tuning.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -35,6 +36,16 @@ nlohmann::json json_of(const StoredTuning& tuning) {
             {"gain", tuning.gain}};
 }
 
+namespace {
+
+/// No number of the kind: one that no field may have.
+std::uint64_t number_of(const nlohmann::json& value) {
+    return value.is_number_unsigned() ? value.get<std::uint64_t>()
+                                      : std::numeric_limits<std::uint64_t>::max();
+}
+
+}  // namespace
+
 StoredTuning stored_tuning_of(const nlohmann::json& object) {
     StoredTuning tuning;
     tuning.key = {.cpu = object.at("cpu").get<std::string>(),
@@ -48,8 +59,7 @@ StoredTuning stored_tuning_of(const nlohmann::json& object) {
                   .host_bytes = object.at("host_bytes").get<std::size_t>()};
     tuning.measured_unix_s = object.at("measured_unix_s").get<std::int64_t>();
     for (const auto& field : tuning_fields)
-        tuning.values.*field.member =
-            object.at("values").at(std::string(field.key)).get<std::uint64_t>();
+        tuning.values.*field.member = number_of(object.at("values").at(std::string(field.key)));
     tuning.gain = object.at("gain").get<double>();
     return tuning;
 }

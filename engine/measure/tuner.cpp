@@ -77,8 +77,11 @@ std::optional<TuningOutcome> tune(const TunerRequest& request) {
                       defaults);
     if (!bench.is_possible())
         return std::nullopt;
+    auto searched = request;
+    if (searched.device != nullptr && !bench.step_s(defaults, TuningScene::weights))
+        searched.device = nullptr;  // no room to measure it: the rest is searched for
     TuningSearch search{.defaults = defaults,
-                        .ladders = tuning_ladders(request),
+                        .ladders = tuning_ladders(searched),
                         .scenes = {TuningScene::update},
                         .limit_s = request.limit_s - (now_s() - began_s),
                         .now_s = now_s,
@@ -86,16 +89,16 @@ std::optional<TuningOutcome> tune(const TunerRequest& request) {
                         .stop = request.stop};
     if (request.passes != nullptr)
         search.scenes.push_back(TuningScene::beside_passes);
-    if (request.device != nullptr)
+    if (searched.device != nullptr)
         search.scenes.push_back(TuningScene::weights);
-    return search_tuning(search,
-                         [&](const Tuning& tuning, TuningScene scene) -> std::optional<double> {
-                             const auto traffic = request.traffic_ratio(tuning);
-                             if (!(traffic > 0))
-                                 return std::nullopt;
-                             const auto seconds = bench.step_s(tuning, scene);
-                             return seconds ? std::optional(*seconds * traffic) : std::nullopt;
-                         });
+    return search_tuning(
+        search, [&](const Tuning& tuning, TuningScene scene) -> std::optional<double> {
+            const auto traffic = request.traffic_ratio(tuning);
+            if (!(traffic > 0) || (searched.device != nullptr && !bench.can_fetch(tuning)))
+                return std::nullopt;
+            const auto seconds = bench.step_s(tuning, scene);
+            return seconds ? std::optional(*seconds * traffic) : std::nullopt;
+        });
 }
 
 Tuning differences(const Tuning& found, const Tuning& defaults) noexcept {
@@ -104,6 +107,9 @@ Tuning differences(const Tuning& found, const Tuning& defaults) noexcept {
         if (found.*field.member == defaults.*field.member)
             changed.*field.member = 0;
     }
+    // The plan's rule might take other chunks beside other windows.
+    if (changed.update_window != 0 || changed.weight_window != 0)
+        changed.chunk_bytes = found.chunk_bytes;
     return changed;
 }
 

@@ -80,10 +80,16 @@ class TuningBench::Impl {
         constexpr std::uint64_t first_elements = std::uint64_t{4} << 20;
         const auto most = most_elements();
         auto elements = std::min(first_elements, most);
+        const auto largest_first = std::min(16 * first_elements, most);
         for (const bool last : {false, true}) {
-            made_.clear();
-            model_.emplace(elements, tensor_elements);
-            possible_ = most != 0 && make(defaults_) != nullptr;
+            // Of a state that is no larger than what it passes through, all would rest in memory.
+            for (;; elements = std::min(2 * elements, largest_first)) {
+                made_.clear();
+                model_.emplace(elements, tensor_elements);
+                possible_ = most != 0 && make(defaults_) != nullptr;
+                if (possible_ || elements >= largest_first)
+                    break;
+            }
             if (!possible_)
                 return;
             default_s_ = timed_step(made_.front());
@@ -100,6 +106,17 @@ class TuningBench::Impl {
 
     [[nodiscard]] bool is_possible() const noexcept { return possible_; }
     [[nodiscard]] std::uint64_t elements() const noexcept { return model_->elements(); }
+    [[nodiscard]] bool can_fetch(const Tuning& tuning) const {
+        try {
+            const auto kind = request_.device->memory_kind();
+            return offload::ScratchWeights::needed_host_bytes(weights_options(tuning), kind) +
+                       offload::ScratchWeights::needed_host_bytes(weights_options(defaults_),
+                                                                  kind) <=
+                   room_bytes();
+        } catch (const std::invalid_argument&) {  // too few to pass through such chunks
+            return false;
+        }
+    }
     [[nodiscard]] std::size_t peak_bytes() const noexcept { return peak_bytes_; }
 
     void forget() {
@@ -343,6 +360,9 @@ TuningBench::~TuningBench() = default;
 
 bool TuningBench::is_possible() const noexcept {
     return impl_->is_possible();
+}
+bool TuningBench::can_fetch(const Tuning& tuning) const {
+    return impl_->can_fetch(tuning);
 }
 std::optional<double> TuningBench::step_s(const Tuning& tuning, TuningScene scene) {
     return impl_->step_s(tuning, scene);

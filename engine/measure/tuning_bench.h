@@ -44,6 +44,9 @@ class TuningBench {
 
     /// Whether the memory and the drives have room for two tunings beside each other.
     [[nodiscard]] bool is_possible() const noexcept;
+    /// Whether there is room for passes that fetch weights by it and by the defaults beside each
+    /// other. Asked of a request with a device.
+    [[nodiscard]] bool can_fetch(const Tuning& tuning) const;
     /// As TimedTuning. Of scene beside_passes: until step and computation are both over.
     [[nodiscard]] std::optional<double> step_s(const Tuning& tuning, TuningScene scene);
     /// What was made: it is made anew when asked for.

@@ -46,9 +46,9 @@ class TrafficRatios {
         auto settings = run_.settings;
         settings.tuning = tuning;
         try {
-            return traffic_of(plan_training(run_.layout, settings, settings.threads, run_.budgets,
-                                            nvme_tier(settings))) /
-                   usual_;
+            const auto plan = plan_training(run_.layout, settings, settings.threads, run_.budgets,
+                                            nvme_tier(settings));
+            return same_work(plan.shape, run_.plan.shape) ? traffic_of(plan) / usual_ : 0;
         } catch (const offload::PlanRefused&) {
             return 0;
         }
@@ -88,6 +88,8 @@ double search_s(const PlannedRun& run, double step_s) {
         return 0;
     if (settings.tune != "auto")
         return parse_duration_s(settings.tune);
+    if (settings.resume)
+        return 0;  // how much of it is left is not known here
     const auto run_s =
         settings.budget_s > 0 ? settings.budget_s : step_s * static_cast<double>(settings.steps);
     return settings.probe == "on" && run_s >= least_tuned_run_s ? tuning_s : 0;
@@ -102,18 +104,26 @@ void tune_on_first_use(PlannedRun& run, const RunMachine& machine, double limit_
     const bool here = machine.compute->kernels() == nullptr;
     const bool fetches = run.plan.offload.weight_read_buffers != 0;
     TrafficRatios ratios(run);
-    const auto outcome = tune({.settings = run.settings,
-                               .defaults = run.tuning.used,
-                               .drives = tuned_drives(run.settings),
-                               .parameters = run.layout.order.parameters(),
-                               .memory_bytes = run.plan.host_bytes(run.budgets.device_kind),
-                               .passes = here ? machine.pool.get() : nullptr,
-                               .device = fetches ? &machine.engine_device() : nullptr,
-                               .compute = fetches ? &machine.engine_compute() : nullptr,
-                               .device_bytes = run.plan.offload.device_bytes,
-                               .traffic_ratio = [&](const Tuning& t) { return ratios(t); },
-                               .limit_s = limit_s,
-                               .stop = stop});
+    std::optional<TuningOutcome> outcome;
+    try {
+        outcome = tune({.settings = run.settings,
+                        .defaults = run.tuning.used,
+                        .drives = tuned_drives(run.settings),
+                        .parameters = run.layout.order.parameters(),
+                        .memory_bytes = run.plan.host_bytes(run.budgets.device_kind),
+                        .passes = here ? machine.pool.get() : nullptr,
+                        .device = fetches ? &machine.engine_device() : nullptr,
+                        .compute = fetches ? &machine.engine_compute() : nullptr,
+                        .device_bytes = run.plan.offload.device_bytes,
+                        .traffic_ratio = [&](const Tuning& t) { return ratios(t); },
+                        .limit_s = limit_s,
+                        .stop = stop});
+    } catch (const std::system_error& error) {
+        console.line(
+            fmt::format("tuning: none, the defaults stand: {}; --tune off leaves the search out",
+                        error.what()));
+        return;
+    }
     if (!outcome) {
         console.line(
             "tuning: none, since there is no room for a search in the run's memory; the "

@@ -29,8 +29,9 @@ std::uint64_t traffic_of(const TrainPlan& plan) noexcept {
 
 /// Larger chunks and wider windows leave less memory to the state: a step moves more then.
 bool costs_its_gain(const TrainPlan& tuned, const TrainPlan& usual) noexcept {
-    return static_cast<double>(traffic_of(tuned)) >
-           static_cast<double>(traffic_of(usual)) * least_tuning_gain;
+    return !same_work(tuned.shape, usual.shape) ||
+           static_cast<double>(traffic_of(tuned)) >
+               static_cast<double>(traffic_of(usual)) * least_tuning_gain;
 }
 
 bool is_tuned_drive(const std::filesystem::path& folder, std::span<const DriveSettings> drives) {
@@ -90,6 +91,13 @@ std::string_view name_of(TuningSource source) noexcept {
             break;
     }
     return "default";
+}
+
+bool same_work(const BatchShape& left, const BatchShape& right) noexcept {
+    const bool same_inputs =
+        left.lost_inputs == LostInputs::moved || left.input_places == right.input_places;
+    return left.recompute == right.recompute && left.micro_batches == right.micro_batches &&
+           left.lost_inputs == right.lost_inputs && same_inputs;
 }
 
 TuningKey tuning_key(const TrainSettings& settings, const std::string& device,

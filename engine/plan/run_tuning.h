@@ -37,6 +37,10 @@ struct RunTuning {
 [[nodiscard]] std::optional<StoredTuning> recall_tuning(const TrainSettings& settings,
                                                         const TuningKey& key);
 
+/// Whether passes of both shapes do the same work: another one makes more of it again, or does it
+/// in smaller parts.
+[[nodiscard]] bool same_work(const BatchShape& left, const BatchShape& right) noexcept;
+
 struct TunedPlan {
     TrainSettings settings;  ///< with the values taken filled in
     TrainPlan plan;

@@ -27,7 +27,13 @@ std::size_t probed_bytes(const PlannedRun& run) {
 /// Enough that no second-level cache holds it.
 std::size_t shared_bytes(const PlannedRun& run) {
     constexpr std::size_t most = std::size_t{64} << 20;
-    return std::min(probed_bytes(run) / 2, most);
+    constexpr std::size_t least = std::size_t{2} << 20;
+    // The passes beside it hold what they take of a device in the same memory.
+    const auto kind = run.budgets.device_kind;
+    const auto host_bytes = run.plan.host_bytes(kind);
+    const auto taken = kind == cuda::MemoryKind::host ? run.plan.device_bytes() : 0;
+    return std::clamp(std::min(probed_bytes(run) / 2, host_bytes - std::min(host_bytes, taken)),
+                      least, most);
 }
 
 /// Remembered for a day, else measured.

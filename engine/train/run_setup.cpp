@@ -231,6 +231,12 @@ bool measure(RunSetup& setup, const StopRequest& stop, Console& console) {
     return changed;
 }
 
+/// Of a run whose extents have theirs.
+void require_room_of_inputs(const PlannedRun& run) {
+    if (const auto bytes = run.plan.offload.nvme_activation_bytes_per_step; bytes > 0)
+        offload::require_disk_room(nvme_folders(run.settings.nvme), bytes);
+}
+
 void tell_plan(const PlannedRun& run, Console& console) {
     for (const auto& line : train_plan_lines(run.plan, run.budgets))
         console.line(line);
@@ -309,8 +315,8 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
     auto run = fit_run(std::move(settings), gpu.get(), available_memory(), console);
     if (!folder || place == StatePlace::moves)
         require_disk(run.plan, run.settings);
-    else if (const auto inputs = run.plan.offload.nvme_activation_bytes_per_step; inputs > 0)
-        offload::require_disk_room(nvme_folders(run.settings.nvme), inputs);  // extents have theirs
+    else
+        require_room_of_inputs(run);
     tell_plan(run, console);
     if (run.tuning.gain > 1)
         console.line(fmt::format("plan: {}; measured {:.2f} times as fast as the defaults",
@@ -330,6 +336,8 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
     if (measure(setup, stop, console)) {
         if (!folder || place == StatePlace::moves)
             require_disk(setup.run.plan, setup.run.settings);
+        else
+            require_room_of_inputs(setup.run);
         tell_plan(setup.run, console);
     }
     if (!folder_of_trace(setup.run.settings).empty())
