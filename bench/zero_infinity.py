@@ -58,7 +58,7 @@ def ours(top, *where):
     (folder / "drive").mkdir(parents=True)
     flags = {"model": f"gpt2:{options.model}", "vocab": options.vocab, "context": options.seq, "data": CORPUS,
              "batch": options.batch, "seq": options.seq, "steps": options.steps, "threads": options.threads, "clip": 1,
-             "eval-sequences": 1, "probe": "off", "commit-every": "10h", "out": folder / "out",
+             "eval-sequences": 1, "probe": "off", "tune": "off", "commit-every": "10h", "out": folder / "out",
              "json": folder / "result.json"}
     command = [options.program, "train", *(text for name, value in flags.items() for text in (f"--{name}", value)),
                *(flag.format(drive=folder / "drive") for flag in where)]
@@ -67,7 +67,10 @@ def ours(top, *where):
         sys.exit(f"spillway train ended with {done.returncode}: {done.stderr[-2000:]}")
     result = json.loads((folder / "result.json").read_text())
     steps = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
-    bytes_moved = result["bytes"]["nvme_read"] + result["bytes"]["nvme_written"] - result["bytes"]["commit"]
+    # What commits write is not among those written; what a new run writes before its first step is: weight, residue, m and
+    # v of every parameter.
+    new_run_bytes = 12 * result["model"]["parameters"] if where else 0
+    bytes_moved = result["bytes"]["nvme_read"] + result["bytes"]["nvme_written"] - new_run_bytes
     return {"step_s": statistics.median(step["step_s"] for step in steps[2:]),
             "rss_gib": result["peak"]["rss_bytes"] / 2**30, "loss": result["loss"]["last"],
             "bytes_per_parameter": bytes_moved / result["steps"] / result["model"]["parameters"]}

@@ -68,14 +68,23 @@ void live_once_as_optimizer(const TemporaryFolder& folder) {
     optimizer.wait();
 }
 
-/// The kernel lets go of a ring's memory a while after the ring is closed.
-Holdings when_unlocked(std::ptrdiff_t locked_bytes) {
+bool is_no_more(const Holdings& now, const Holdings& before) {
+    return now.descriptors <= before.descriptors && now.threads <= before.threads &&
+           now.locked_bytes <= before.locked_bytes;
+}
+
+/// When what the kernel lets go of late, as a closed ring's memory and a joined thread's entry, is
+/// no more than `most`, and does not become less.
+Holdings when_settled(const Holdings& most) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    auto last = most;
     for (;;) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
         const Holdings now;
-        if (now.locked_bytes <= locked_bytes || std::chrono::steady_clock::now() > until)
+        if ((is_no_more(now, most) && is_no_more(last, now)) ||
+            std::chrono::steady_clock::now() > until)
             return now;
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        last = now;
     }
 }
 
@@ -83,13 +92,13 @@ void check_nothing_is_left(const std::function<void()>& live_once) {
     constexpr int cycles = 50;
     for (int i = 0; i < cycles / 10; ++i)
         live_once();
-    const Holdings before;
+    const auto before = when_settled(Holdings());
     for (int i = 0; i < cycles; ++i)
         live_once();
-    const auto after = when_unlocked(before.locked_bytes);
+    const auto after = when_settled(before);
     CHECK(after.descriptors == before.descriptors);
     CHECK(after.threads == before.threads);
-    CHECK(after.locked_bytes <= before.locked_bytes);
+    CHECK(after.locked_bytes == before.locked_bytes);
     if (memory_is_own) {
         // Less than one small thing a cycle: what the allocator keeps varies.
         CHECK(after.mappings - before.mappings < cycles / 10);
