@@ -114,4 +114,4 @@ ADAGRAD = Family("adagrad", _adagrad, lambda group: ("sum",), _same, starts_with
 LION = Family("lion", _lion, lambda group: ("exp_avg",), _same, scalars=())
 RMSPROP = Family("rmsprop", _rmsprop, _rmsprop_planes, _same)
 LAMB = Family("lamb", _lamb, lambda group: ("exp_avg", "exp_avg_sq"), _same)
-LARS = Family("lars", _lars, lambda group: ("momentum_buffer",), _same, scalars=())
+LARS = Family("lars", _lars, lambda group: ("momentum_buffer",), _same)

@@ -221,7 +221,7 @@ class LAMB(OffloadedOptimizer):
 class LARS(OffloadedOptimizer):
     """LARS (You et al. 2017, arXiv:1708.03888, Algorithm 1) with its state in `host_mem` bytes of memory and on the
     drive at `nvme`. Each tensor's learning rate is lr * trust_coefficient * |w| / (|g| + weight_decay * |w|); one whose
-    weights or gradient are all 0 takes lr itself. State: momentum_buffer. torch has no LARS; arguments are
+    weights or gradient are all 0 takes lr itself. State: step and momentum_buffer. torch has no LARS; arguments are
     as SGD's.
 
         opt = spillway.torch.LARS(model.parameters(), lr=1.0, momentum=0.9, host_mem="4GiB", nvme="/mnt/nvme")
