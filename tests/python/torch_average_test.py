@@ -3,6 +3,7 @@
 """Averages of the weights inside the step, against torch.optim.swa_utils.AveragedModel and wherever they lie."""
 import copy
 import io
+import itertools
 
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch_support import ROWS, budgets, distance, drive, groups, model, same_bits, st, torch, train, unittest
@@ -73,7 +74,8 @@ class TorchAverage(unittest.TestCase):
                     del optimizer, saved
 
     def test_they_come_back_from_a_checkpoint(self):
-        for name, arguments in (("AdamW", {"lr": 3e-3}), ("SGD", {"lr": 0.05}), ("Lion", {"lr": 1e-3})):
+        for name, arguments in (("AdamW", {"lr": 3e-3}), ("SGD", {"lr": 0.05}), ("Lion", {"lr": 1e-3}),
+                                ("Adagrad", {"lr": 0.02})):
             for average in ("ema:0.75", "swa:2"):
                 with self.subTest(name=name, average=average):
                     nets = []
@@ -91,6 +93,79 @@ class TorchAverage(unittest.TestCase):
                         nets.append((net, averaged_model(net, optimizer)))
                     self.assertEqual(same_bits(nets[0][0], nets[1][0]), [])
                     self.assertEqual(same_bits(nets[0][1], nets[1][1]), [])
+
+    def test_a_checkpoint_from_before_the_first_step_loads(self):
+        for name in ("AdamW", "Adagrad"):
+            net = model()
+            optimizer = getattr(st, name)(groups(net), lr=0.02, average="ema:0.5")
+            optimizer.load_state_dict(optimizer.state_dict())
+            self.assertEqual(list(optimizer.averages()), [])
+            train(net, optimizer, 1)
+            for p, average in optimizer.averages():
+                self.assertTrue(torch.equal(average, p))
+
+    def test_momentum_that_comes_later_leaves_it_alone(self):
+        nets, expected = [], None
+        for average in (None, "swa:2"):
+            net = model()
+            optimizer = st.SGD(groups(net), lr=0.05, **({} if average is None else {"average": average}))
+            expected = AveragedModel(net)
+            for step in range(6):
+                if step == 3:
+                    for group in optimizer.param_groups:
+                        group["momentum"] = 0.9
+                train(net, optimizer, 1, first=step)
+                if step % 2:
+                    expected.update_parameters(net)
+            nets.append(net)
+        self.assertEqual(same_bits(*nets), [])
+        found = averaged_model(net, optimizer)
+        self.assertLess(distance(found, expected.module), 1e-6)
+        self.assertGreater(distance(found, net), 1e-4)
+
+    def test_momentum_that_comes_later_with_dampening_is_refused(self):
+        net = model()
+        optimizer = st.SGD(groups(net), lr=0.05, average="ema:0.5")
+        train(net, optimizer, 2)
+        before = averaged_model(net, optimizer)
+        optimizer.param_groups[0].update(momentum=0.9, dampening=0.5)
+        with self.assertRaisesRegex(ValueError, "updated 2 times without momentum.*dampening=0.5 now.*dampening=0:"):
+            train(net, optimizer, 1, first=2)
+        self.assertEqual(same_bits(averaged_model(net, optimizer), before), [])
+        optimizer.param_groups[0]["dampening"] = 0
+        optimizer.step()
+        self.assertGreater(distance(averaged_model(net, optimizer), before), 1e-6)
+
+    def test_of_state_that_is_set_without_one_it_begins_with_the_weights(self):
+        cases = (("AdamW", {"lr": 3e-3}), ("Lion", {"lr": 1e-3}), ("LARS", {"lr": 2.0}))
+        for (name, arguments), dtype in itertools.product(cases, (torch.float32, torch.bfloat16)):
+            with self.subTest(name=name, dtype=dtype):
+                net = model(dtype=dtype)
+                donor = getattr(st, name)(groups(net), **arguments)
+                train(net, donor, 2)
+                optimizer = getattr(st, name)(groups(net), **arguments, average="ema:0.75")
+                p = net.tokens.weight
+                optimizer.state[p] = donor.state[p]
+                before = optimizer.master(p)
+                if dtype is torch.float32:
+                    p.data = p.data.t().contiguous().t()  # elsewhere, in another order
+                self.assertTrue(torch.equal(dict(optimizer.averages())[p], before))
+                again = getattr(st, name)(groups(net), **arguments, average="ema:0.75")
+                again.load_state_dict(optimizer.state_dict())
+                self.assertTrue(torch.equal(dict(again.averages())[p], before))
+                train(net, optimizer, 1, first=2)
+                expected = before.lerp(optimizer.master(p), 0.25)
+                torch.testing.assert_close(dict(optimizer.averages())[p], expected, rtol=1e-6, atol=1e-8)
+                optimizer.state[p].clear()
+                self.assertNotIn(p, dict(optimizer.averages()))
+
+    def test_one_that_is_given_before_its_count_stays(self):
+        net = model()
+        optimizer = st.AdamW(groups(net), average="swa:2")
+        given = torch.full_like(net.norm.weight, 7.0)
+        optimizer.state[net.norm.weight]["average"] = given
+        optimizer.state[net.norm.weight]["averaged"] = 4
+        self.assertTrue(torch.equal(dict(optimizer.averages())[net.norm.weight], given))
 
     def test_a_group_that_comes_later_begins_with_its_first_update(self):
         net = model()
@@ -120,6 +195,9 @@ class TorchAverage(unittest.TestCase):
             list(without.averages())
         with self.assertRaisesRegex(ValueError, "keeps none"):
             without.load_state_dict(optimizer.state_dict())
+        sooner = st.AdamW(groups(net), average="swa:1")
+        with self.assertRaisesRegex(ValueError, '"averaged": 1 but no "average".*after 1 updates.*"swa:1"'):
+            sooner.load_state_dict(optimizer.state_dict())
         train(net, without, 1, first=1)
         with self.assertRaisesRegex(ValueError, "has no average"):
             optimizer.load_state_dict(without.state_dict())

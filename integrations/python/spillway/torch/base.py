@@ -190,7 +190,7 @@ class OffloadedOptimizer(CheckpointedOptimizer):
     def _ready(self, engine: Engine, layouts: list[tuple[str, ...]]) -> Engine:
         if "momentum_buffer" in self._family.lasting:
             engine.begin_first_buffers([bool(names) for names in layouts])
-        engine.clear_stale()
+        engine.settle()
         self._watch(engine.slots)
         return engine
 

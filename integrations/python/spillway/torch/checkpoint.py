@@ -268,7 +268,8 @@ class CheckpointedOptimizer(Optimizer):
         found = {key: values.pop(key) for key in (*scalars, *needed, *self._family.lasting) if key in values}
         found = {key: value for key, value in found.items() if value is not None}
         residue = values.pop(RESIDUE, None)
-        average = self._own_average(name, values, has_more=bool(found))
+        was_updated = bool(found) and ("step" not in found or float(found["step"]) != 0)
+        average = self._own_average(name, values, was_updated=was_updated)
         missing = [key for key in (*step, *needed) if key not in found]
         if missing and found and set(found) - set(self._family.lasting):
             raise ValueError(f"the loaded state of parameter {name} has {', '.join(found)} but not "
@@ -284,18 +285,21 @@ class CheckpointedOptimizer(Optimizer):
             snapshot.check_value(name, parameter, AVERAGE, average[AVERAGE])
         return {**found, **average}, values
 
-    def _own_average(self, name: str, values: dict[str, Any], *, has_more: bool) -> dict[str, Any]:
+    def _own_average(self, name: str, values: dict[str, Any], *, was_updated: bool) -> dict[str, Any]:
         """The parts of `values` that belong to the average, taken out of it."""
         found = {key: values.pop(key) for key in (AVERAGED, AVERAGE) if key in values}
         if found and not self._options.average_interval:
             raise ValueError(f"the loaded state of parameter {name} has an average of its values, and this optimizer "
                              "keeps none: make it with average=, or take \"averaged\" and \"average\" out of the state")
-        if AVERAGED not in found and (has_more or found) and self._options.average_interval:
+        if AVERAGED not in found and (was_updated or found) and self._options.average_interval:
             raise ValueError(f"the loaded state of parameter {name} has no average of its values, which began with its "
                              "first update: load it into an optimizer without average=")
         interval = self._options.average_interval
         if AVERAGED in found and AVERAGE not in found and int(float(found[AVERAGED])) >= interval:
-            raise ValueError(f"the loaded state of parameter {name} has {AVERAGED} but not {AVERAGE}")
+            raise ValueError(f"the loaded state of parameter {name} has \"averaged\": {int(float(found[AVERAGED]))} "
+                             f"but no \"average\", which begins after {interval} updates with average="
+                             f"\"{self._options.average}\": load it with the average= with which it was saved, or into "
+                             "an optimizer without, with \"averaged\" taken out of it")
         return found
 
     # ---- copies ----------------------------------------------------------------------------------------------

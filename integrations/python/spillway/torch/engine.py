@@ -53,6 +53,7 @@ class Slot:
     stale: set[int] = dataclasses.field(default_factory=set)  # planes to be cleared before anyone looks at them
     started: bool = False  # has state of its own: was updated or loaded
     has_residue: bool = False  # may differ from zero
+    was_given_average: bool = False  # since it was made or cleared
 
     def was_moved(self) -> bool:
         p = self.parameter
@@ -87,6 +88,7 @@ class Engine:
         self._start = start  # what a plane holds before its tensor's first update
         self.slots = {member.parameter: self._slot(number, member) for number, member in enumerate(members)}
         self._cleared: dict[int, Slot] = {}  # by number: those that may have stale planes
+        self._without_average: dict[int, Slot] = {}  # by number: were given a count for which they have no average
         self._hypers = [family.with_planes(hyper, names) for hyper, names in zip(hypers, layouts, strict=True)]
         self._pid = os.getpid()
         listed = [(slot.name, tensors.in_memory_order(slot.parameter), slot.group) for slot in self.slots.values()]
@@ -170,10 +172,19 @@ class Engine:
             slot.has_residue = False
 
     def begin_first_buffers(self, with_momentum: list[bool]) -> None:
-        """SGD's first update of a buffer is the gradient itself, also when momentum came later than the tensor."""
+        """SGD's first update of a buffer is the gradient itself, also when momentum came later than the tensor. Raises
+        ValueError where that would take a tensor's average from it."""
         for slot in self.slots.values():
-            if with_momentum[slot.group] and not slot.started and self.native.steps(slot.number) != 0:
+            updates = self.native.steps(slot.number)
+            if not with_momentum[slot.group] or slot.started or updates == 0:
+                continue
+            if self._average_interval == 0:
                 self.native.set_steps(slot.number, 0)
+            elif (dampening := self._hypers[slot.group]["dampening"]) != 0:
+                # Without it a buffer of zeros becomes the gradient whatever the count is, which is the average's, too.
+                raise ValueError(f"parameter {slot.name} was updated {updates} times without momentum, and its group "
+                                 f"has momentum and dampening={dampening} now; an optimizer with average= can begin "
+                                 "with momentum later only with dampening=0: set that, or make a new optimizer")
 
     def mark_updated(self, slots: list[Slot], layouts: list[tuple[str, ...]]) -> None:
         """With an update of these tensors: autograd learns that their values change. `layouts`: of the groups."""
@@ -197,7 +208,8 @@ class Engine:
         return (AVERAGED, AVERAGE) if self.has_average(slot) else (AVERAGED,)
 
     def has_average(self, slot: Slot) -> bool:
-        """Whether the parameter's average has taken up any weights."""
+        """Whether the parameter's average has taken up any weights. One that was given its state without an average
+        has its weights as such, as they are before its next update."""
         return 0 < self._average_interval <= self.native.steps(slot.number)
 
     def is_scalar(self, key: str) -> bool:
@@ -240,11 +252,20 @@ class Engine:
         """Elements first .. first + out.numel() of a plane or of the residue, in memory order."""
         if key == RESIDUE:
             self.native.read_residue(slot.number, first, out)
+        elif key == AVERAGE and slot.number in self._without_average:
+            self._read_weights(slot, first, out)
         elif key == AVERAGE:
             self.native.read_average(slot.number, first, out)
         else:
             self._clear_stale(slot, self.layouts[slot.group].index(key))
             self.native.read_state(slot.number, self.layouts[slot.group].index(key), first, out)
+
+    def _read_weights(self, slot: Slot, first: int, out: Tensor) -> None:
+        """Of the masters as they are now, also where the user has changed or moved the values."""
+        if slot.has_residue and not slot.was_edited():
+            self.native.read_masters(slot.number, first, out)
+        else:
+            out.copy_(tensors.arranged(slot.parameter, slot.shape, slot.stride)[first : first + out.numel()])
 
     def read_master(self, slot: Slot) -> Tensor:
         """The exact fp32 values, a copy."""
@@ -259,14 +280,13 @@ class Engine:
         if key == MU_PRODUCT:
             return
         if key == AVERAGED:
-            self.native.set_steps(slot.number, int(float(value)))
+            self._set_steps(slot, int(float(value)))
             return
         if key == AVERAGE:
-            for first, piece in pieces(tensors.arranged(value, slot.shape, slot.stride)):
-                self.native.write_average(slot.number, first, piece.to(torch.float32))
+            self._write_average(slot, tensors.arranged(value, slot.shape, slot.stride))
             return
         if key == "step":
-            self.native.set_steps(slot.number, int(float(value)))
+            self._set_steps(slot, int(float(value)))
         elif key == RESIDUE:
             flat = tensors.arranged(value, slot.shape, slot.stride)
             for first, piece in pieces(flat):
@@ -278,7 +298,21 @@ class Engine:
             self._write_plane(slot, self.layouts[slot.group].index(key), value)
         slot.started = True
         if not self.family.counts_steps and self.native.steps(slot.number) == 0:
-            self.native.set_steps(slot.number, 1)
+            self._set_steps(slot, 1)
+
+    def _set_steps(self, slot: Slot, steps: int) -> None:
+        had_average = self.has_average(slot) and slot.number not in self._without_average
+        self.native.set_steps(slot.number, steps)
+        if not had_average and not slot.was_given_average and self.has_average(slot):
+            self._without_average[slot.number] = slot
+        elif not self.has_average(slot):
+            self._without_average.pop(slot.number, None)
+
+    def _write_average(self, slot: Slot, flat: Tensor) -> None:
+        for first, piece in pieces(flat):
+            self.native.write_average(slot.number, first, piece.to(torch.float32))
+        slot.was_given_average = True
+        self._without_average.pop(slot.number, None)
 
     def _write_plane(self, slot: Slot, plane: int, value: Tensor) -> None:
         slot.stale.discard(plane)
@@ -298,11 +332,14 @@ class Engine:
         slot.stale = set(range(len(self.layouts[slot.group])))
         self._cleared[slot.number] = slot
         self.native.set_steps(slot.number, 0)
-        slot.started = False
+        slot.started = slot.was_given_average = False
+        self._without_average.pop(slot.number, None)
         self._forget_residue(slot)
 
-    def clear_stale(self) -> None:
-        """Before an update."""
+    def settle(self) -> None:
+        """Before an update: clears what is stale, and begins averages that were not given."""
+        for slot in list(self._without_average.values()):
+            self._write_average(slot, tensors.arranged(self.read(slot, AVERAGE), slot.shape, slot.stride))
         while self._cleared:
             _, slot = self._cleared.popitem()
             for plane in list(slot.stale):
