@@ -5,6 +5,7 @@
 #include <charconv>
 #include <stdexcept>
 #include <string_view>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -37,6 +38,15 @@ AverageRule swa(std::uint64_t every, const std::string& text) {
 }
 
 }  // namespace
+
+AverageBasis basis_of(const AverageRule& rule) noexcept {
+    const bool is_ema = std::holds_alternative<cpu_optim::EmaParameters>(rule.parameters);
+    return {.kind = is_ema ? AverageKind::ema : AverageKind::swa, .every = rule.every};
+}
+
+std::string_view average_kind_name(AverageKind kind) noexcept {
+    return kind == AverageKind::ema ? "ema" : "swa";
+}
 
 std::optional<AverageRule> parse_average(const std::string& text) {
     constexpr std::string_view ema_prefix = "ema:";

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cpu_optim/weight_average.h"
 
@@ -32,6 +33,20 @@ struct AverageRule {
         return cpu_optim::make_average_coefficients(parameters, update / every - 1);
     }
 };
+
+enum class AverageKind : std::uint8_t { ema, swa };
+
+/// What of a rule is fixed when a run is made: an average that went on otherwise would start anew
+/// or weigh wrongly. An EMA's decay may change.
+struct AverageBasis {
+    AverageKind kind = AverageKind::ema;
+    std::uint64_t every = 1;
+
+    friend bool operator==(const AverageBasis&, const AverageBasis&) = default;
+};
+[[nodiscard]] AverageBasis basis_of(const AverageRule& rule) noexcept;
+/// "ema" or "swa".
+[[nodiscard]] std::string_view average_kind_name(AverageKind kind) noexcept;
 
 /// "off" (none), "ema:DECAY" (taken up after every update) or "swa:EVERY" (after each EVERY-th).
 /// Throws std::invalid_argument saying what is wrong.

@@ -76,7 +76,8 @@ fs::path Manifest::extents_file(std::size_t drive) const {
 StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
                                 std::vector<TensorSpec> tensors, std::string durability,
                                 std::string client_settings, PlaneSet planes,
-                                const std::vector<fs::path>& more_nvme) {
+                                const std::vector<fs::path>& more_nvme,
+                                std::optional<AverageBasis> average) {
     if (durability != "on" && durability != "off")
         throw std::invalid_argument(
             fmt::format("durability is '{}', needed is 'on' or 'off'", durability));
@@ -86,6 +87,7 @@ StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
     Manifest manifest{.run = RunId::random(),
                       .tensors = std::move(tensors),
                       .planes = planes,
+                      .average = average,
                       .extents_folder = {},
                       .more_extents = {},
                       .region_tiles = 0,

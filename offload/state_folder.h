@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "nvme/direct_file.h"
+#include "offload/average_rule.h"
 #include "offload/commit_table.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
@@ -24,7 +26,9 @@ class LayoutChange;
 struct Manifest {
     RunId run;
     std::vector<TensorSpec> tensors;
-    PlaneSet planes = training_planes;     ///< that the extents hold
+    PlaneSet planes = training_planes;  ///< that the extents hold
+    /// Of the plane of the average; none: there is none, or the client's settings tell.
+    std::optional<AverageBasis> average = std::nullopt;
     std::filesystem::path extents_folder;  ///< absolute: NVME/spillway.extents/RUN-UUID, or
                                            ///< OUT/spillway.state/extents
     std::vector<std::filesystem::path>
@@ -62,7 +66,8 @@ class StateFolder {
     static StateFolder create(const std::filesystem::path& out, const std::filesystem::path& nvme,
                               std::vector<TensorSpec> tensors, std::string durability,
                               std::string client_settings, PlaneSet planes = training_planes,
-                              const std::vector<std::filesystem::path>& more_nvme = {});
+                              const std::vector<std::filesystem::path>& more_nvme = {},
+                              std::optional<AverageBasis> average = std::nullopt);
 
     /// Whether the run's state lies on the drives of `nvme`, in whatever order (none: in the state
     /// folder). Throws FolderRefused for a folder that is none, or cannot be written to.

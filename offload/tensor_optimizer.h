@@ -85,8 +85,8 @@ struct TensorOptimizerOptions {
     std::uint64_t rounding_seed = 0;
     /// Keeps a running average of each tensor's fp32 masters, a plane beside the state. It takes
     /// them up by the tensor's own count of updates, which steps() tells: a step without a gradient
-    /// for it is none of them. Whether there is one is fixed when a run is made; as other
-    /// hyper-parameters, the rule may change when it is resumed.
+    /// for it is none of them. Whether there is one, its kind and after how many updates it takes
+    /// weights up are fixed when a run is made; an EMA's decay may change when it is resumed.
     std::optional<AverageRule> average = std::nullopt;
     std::size_t chunk_bytes = 0;  ///< as PlanRequest::chunk_bytes
     Windows windows = {};

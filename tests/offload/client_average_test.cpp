@@ -190,6 +190,15 @@ TEST_CASE("client average: it comes back from a commit, in another place, and go
         auto model = client_model();
         CHECK_THROWS_WITH(TensorOptimizer(parameters_of(model), groups(), without),
                           Catch::Contains("it keeps an average of its weights"));
+        auto seldomer = rule;
+        seldomer.every = 3;
+        for (const auto& other : {rule.every == 1 ? swa : ema, seldomer}) {
+            auto otherwise = options;
+            otherwise.average = other;
+            CHECK_THROWS_WITH(TensorOptimizer(parameters_of(model), groups(), otherwise),
+                              Catch::Contains("its average of the weights is") &&
+                                  Catch::Contains("fixed when a run is made"));
+        }
         options.host_bytes = std::size_t{64} << 20;
         options.chunk_bytes = 0;
         options.nvme = folder.path() / "other drive";
@@ -203,6 +212,30 @@ TEST_CASE("client average: it comes back from a commit, in another place, and go
         CHECK((bits_of(model) == expected.weights));
         CHECK(differences(optimizer, expected.averages) == 0);
     }
+}
+
+TEST_CASE("client average: an EMA's decay may change when it is resumed") {
+    const TemporaryFolder folder;
+    auto options = roomy(ema);
+    options.out = folder.path() / "out";
+    auto model = client_model();
+    {
+        TensorOptimizer optimizer(parameters_of(model), groups(), options);
+        step(optimizer, model, 1);
+        optimizer.begin_commit({1, ""});
+        optimizer.wait();
+    }
+    const AverageRule slower{.parameters = cpu_optim::EmaParameters{.decay = 0.875}};
+    options.average = slower;
+    TensorOptimizer optimizer(parameters_of(model), groups(), options);
+    REQUIRE(optimizer.recover().value().iteration == 1);
+    auto average = model[0].fp32;
+    step(optimizer, model, 2);
+    for (std::size_t i = 0; i < average.size(); ++i)
+        average[i] = cpu_optim::averaged(*slower.coefficients(2), average[i], model[0].fp32[i]);
+    std::vector<float> found(average.size());
+    optimizer.read_average(0, 0, found);
+    CHECK(found == average);
 }
 
 TEST_CASE("client average: one that was written is gone on with, and read in parts") {

@@ -214,13 +214,16 @@ DriveRatesSeen TensorEngine::drive_rates() const {
 }
 
 void TensorEngine::open_durable_store() {
-    run_.emplace(queues_, DurableRun::Request{options_.out,
-                                              options_.nvme,
-                                              options_.more_nvme,
-                                              tensor_specs(parameters_),
-                                              plan_.stored,
-                                              options_.client_settings,
-                                              {.io = options_.io}});
+    run_.emplace(queues_,
+                 DurableRun::Request{
+                     options_.out,
+                     options_.nvme,
+                     options_.more_nvme,
+                     tensor_specs(parameters_),
+                     plan_.stored,
+                     options_.average ? std::optional(basis_of(*options_.average)) : std::nullopt,
+                     options_.client_settings,
+                     {.io = options_.io}});
     must_recover_ = run_->recovered().has_value();
     auto [files, map] = run_->open_extents();
     store_.emplace(std::move(files), std::move(map), order_, Durability::on, plan_.stored,

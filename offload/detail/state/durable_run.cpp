@@ -38,6 +38,12 @@ void check_same_run(const Manifest& manifest, const DurableRun::Request& request
         refuse(
             fmt::format("it keeps {} average of its weights, and that is fixed when a run is made",
                         averages ? "an" : "no"));
+    if (manifest.average && request.average && *manifest.average != *request.average)
+        refuse(fmt::format(
+            "its average of the weights is {} after each {} updates, here it is {} after each {}, "
+            "and that is fixed when a run is made",
+            average_kind_name(manifest.average->kind), manifest.average->every,
+            average_kind_name(request.average->kind), request.average->every));
     if (manifest.planes != request.stored)
         refuse("its optimizer keeps other state per parameter");
     if (manifest.durability != "on")
@@ -88,7 +94,8 @@ StateFolder DurableRun::open_or_create() {
     if (StateFolder::holds_run(request_.out))
         StateFolder::start_over(request_.out, request_.nvme, request_.more_nvme);
     return StateFolder::create(request_.out, request_.nvme, request_.tensors, "on",
-                               request_.client_settings, request_.stored, request_.more_nvme);
+                               request_.client_settings, request_.stored, request_.more_nvme,
+                               request_.average);
 }
 
 void DurableRun::open() {

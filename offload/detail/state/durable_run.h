@@ -27,6 +27,7 @@ class DurableRun {
         std::vector<std::filesystem::path> more_nvme;  ///< further drives
         std::vector<TensorSpec> tensors;
         PlaneSet stored;
+        std::optional<AverageBasis> average;  ///< if `stored` has a plane of it
         std::string client_settings;
         RelocationOptions relocation;  ///< for a run that lies elsewhere
     };

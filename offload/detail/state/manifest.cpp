@@ -39,6 +39,7 @@ class Fields {
                                 where_, key));
         }
     }
+    [[nodiscard]] bool has(const char* key) const { return object_.contains(key); }
     [[nodiscard]] const Json& at(const char* key) const {
         const auto found = object_.find(key);
         if (found == object_.end())
@@ -135,6 +136,22 @@ PlaneSet parse_planes(const Fields& fields) {
     return planes;
 }
 
+Json average_json(const AverageBasis& average) {
+    return {{"kind", average_kind_name(average.kind)}, {"every", average.every}};
+}
+
+AverageBasis parse_average_basis(const Json& json) {
+    const Fields fields(json, "the average", {"kind", "every"});
+    const AverageBasis average{
+        .kind = fields.text("kind") == "ema" ? AverageKind::ema : AverageKind::swa,
+        .every = fields.number("every")};
+    if (fields.text("kind") != average_kind_name(average.kind))
+        fields.wrong("kind", "\"ema\" or \"swa\"");
+    if (average.every == 0)
+        fields.wrong("every", "at least 1");
+    return average;
+}
+
 RunId parse_run(const std::string& text) {
     try {
         return RunId::parse(text);
@@ -210,16 +227,17 @@ Fields fields_of(const Json& json, std::uint64_t version) {
         return {json,
                 "the manifest",
                 {"format_version", "run", "generation", "durability", "extents", "planes",
-                 "tensors", "settings"}};
+                 "average", "tensors", "settings"}};
     if (version == several_drives_version)
         return {json,
                 "the manifest",
                 {"format_version", "run", "generation", "durability", "extents", "more_extents",
-                 "region_tiles", "planes", "tensors", "settings"}};
+                 "region_tiles", "planes", "average", "tensors", "settings"}};
     return {json,
             "the manifest",
             {"format_version", "run", "generation", "durability", "extents", "more_extents",
-             "region_tiles", "first_file", "former_extents", "planes", "tensors", "settings"}};
+             "region_tiles", "first_file", "former_extents", "planes", "average", "tensors",
+             "settings"}};
 }
 
 Manifest parse_fields(const Json& json, const std::filesystem::path& state_folder) {
@@ -238,6 +256,11 @@ Manifest parse_fields(const Json& json, const std::filesystem::path& state_folde
     if (version == moved_version)
         parse_move(fields, manifest, state_folder);
     manifest.planes = parse_planes(fields);
+    if (fields.has("average")) {
+        if (!manifest.planes.contains(Plane::average))
+            fields.wrong("average", "none, since there is no plane of that name");
+        manifest.average = parse_average_basis(fields.at("average"));
+    }
     manifest.tensors = parse_tensors(fields.at("tensors"));
     if (!fields.at("settings").is_object())
         fields.wrong("settings", "a JSON object");
@@ -285,6 +308,8 @@ std::string manifest_text(const Manifest& manifest, const std::filesystem::path&
         json["first_file"] = manifest.first_file;
         json["former_extents"] = list_of(manifest.former_extents);
     }
+    if (manifest.average)
+        json["average"] = average_json(*manifest.average);
     for (const auto& tensor : manifest.tensors)
         json["tensors"].push_back(tensor_json(tensor));
     try {

@@ -74,6 +74,8 @@ TEST_CASE("a manifest of each format is read as it was written", "[manifest]") {
         CHECK(read.all_extents() == manifest.all_extents());
         CHECK(read.region_tiles == manifest.region_tiles);
         CHECK(read.generation == manifest.generation);
+        CHECK(read.average == manifest.average);
+        CHECK((text.find("\"kind\"") != std::string::npos) == manifest.average.has_value());
         CHECK(read.first_file == manifest.first_file);
         CHECK(read.former_extents == manifest.former_extents);
         CHECK(detail::manifest_text(read, state) == text);
@@ -83,6 +85,9 @@ TEST_CASE("a manifest of each format is read as it was written", "[manifest]") {
     check("1");
     manifest.more_extents = {place("/b")};
     manifest.region_tiles = 4;
+    check("2");
+    manifest.planes.insert(Plane::average);
+    manifest.average = AverageBasis{.kind = AverageKind::swa, .every = 100};
     check("2");
     manifest.generation = 2;
     manifest.first_file = 3;
@@ -94,6 +99,23 @@ TEST_CASE("a manifest of each format is read as it was written", "[manifest]") {
                       Catch::Contains("'region_tiles' is 4"));
     manifest.region_tiles = 0;
     check("3");
+    const auto refusal_with = [&](const std::string& from, const std::string& to) {
+        auto text = detail::manifest_text(manifest, state);
+        text.replace(text.find(from), from.size(), to);
+        try {
+            static_cast<void>(detail::parse_manifest(text, state));
+        } catch (const FolderRefused& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    CHECK_THAT(refusal_with("\"swa\"", "\"mean\""), Catch::Contains("'kind' is \"mean\""));
+    CHECK_THAT(refusal_with("\"every\": 100", "\"every\": 0"),
+               Catch::Contains("'every' is 0, needed is at least 1"));
+    manifest.planes.erase(Plane::average);
+    CHECK_THROWS_WITH(detail::parse_manifest(detail::manifest_text(manifest, state), state),
+                      Catch::Contains("no plane of that name"));
+    manifest.average.reset();
     manifest.former_extents = {"/home/somebody"};
     CHECK_THROWS_AS(detail::parse_manifest(detail::manifest_text(manifest, state), state),
                     FolderRefused);
