@@ -19,7 +19,8 @@ Number number_behind(const std::string& text, std::string_view prefix) {
     const auto* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(begin, end, value);
     if (begin == end || error != std::errc{} || stop != end)
-        throw std::invalid_argument(fmt::format("\"{}\" has no number behind {}", text, prefix));
+        throw std::invalid_argument(
+            fmt::format("\"{}\" has no number that can be taken behind {}", text, prefix));
     return value;
 }
 

@@ -145,7 +145,8 @@ typedef struct spillway_options {
     int32_t reserved;             // 0
     uint64_t rounding_seed;       // of lossy state
     const char* average;  // "ema:DECAY" or "swa:EVERY": a running average of each tensor's fp32
-                          // masters beside its state; NULL or "off": none. Added to version 1
+                          // masters beside its state; NULL or "off": none. Of a run in `out`
+                          // DECAY alone may change. Added to version 1
 } spillway_options;
 
 typedef struct spillway_step_rule {

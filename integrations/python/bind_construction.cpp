@@ -161,7 +161,8 @@ Args:
         centred.
     rounding_seed: of stochastic rounding, a hash of it, the tensor's number, the element and the step.
     average: "off"; or "ema:DECAY" or "swa:EVERY": a running average of every parameter's float32 masters,
-        taken up after each or after every EVERY-th of its updates; read_average() reads it.
+        taken up after each or after every EVERY-th of its updates; read_average() reads it. Of a run in `out` DECAY
+        alone may change.
 
 Ctrl-C raises KeyboardInterrupt: what has been reserved is given back as soon as the kernel returns it,
 and until then the next optimizer waits.

@@ -175,7 +175,10 @@ void TensorEngine::check_state_plane(std::size_t index) const {
 void TensorEngine::check_average(TensorId tensor) const {
     check_tensor(tensor);
     if (!options_.average)
-        throw std::logic_error("the optimizer was made without an average of the weights");
+        throw std::logic_error(fmt::format(
+            "no average of '{}' is kept: the optimizer was made without; make it with the "
+            "option average, such as ema:0.999 or swa:100",
+            parameters_[tensor].name));
 }
 
 /// A part of an int8 block cannot be written: the others might need another scale.
