@@ -69,7 +69,7 @@ def ours(top, *where):
     steps = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
     # What commits write is not among those written; what a new run writes before its first step is: weight, residue, m and
     # v of every parameter.
-    new_run_bytes = 12 * result["model"]["parameters"] if where else 0
+    new_run_bytes = 12 * result["model"]["parameters"]
     bytes_moved = result["bytes"]["nvme_read"] + result["bytes"]["nvme_written"] - new_run_bytes
     return {"step_s": statistics.median(step["step_s"] for step in steps[2:]),
             "rss_gib": result["peak"]["rss_bytes"] / 2**30, "loss": result["loss"]["last"],
