@@ -17,6 +17,7 @@
 
 #include "cpu_optim/isa.h"
 #include "engine/compute/blas_kernels.h"
+#include "engine/measure/control_groups.h"
 #include "engine/measure/machine_memory.h"
 #include "engine/measure/profile.h"
 #include "nvme/direct_file.h"
@@ -253,20 +254,8 @@ std::string drive_kind(const fs::path& block) {
 
 double cgroup_processors(const fs::path& root) {
     double least = 0;
-    std::ifstream file(root / "proc/self/cgroup");
-    for (std::string line; std::getline(file, line);) {
-        // "0::/group" (version 2) or "4:cpu,cpuacct:/group"
-        const auto first = line.find(':');
-        const auto second = line.find(':', first == std::string::npos ? first : first + 1);
-        if (second == std::string::npos)
-            continue;
-        const auto controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-        const fs::path group = line.substr(second + 1);
-        if (controllers == ",,")
-            take_least(root / "sys/fs/cgroup", group, quota_v2, least);
-        else if (controllers.find(",cpu,") != std::string::npos)
-            take_least(root / "sys/fs/cgroup/cpu", group, quota_v1, least);
-    }
+    for (const auto& [version, hierarchy, group] : control_groups(root, "cpu"))
+        take_least(hierarchy, group, version == GroupVersion::one ? quota_v1 : quota_v2, least);
     return least;
 }
 

@@ -12,6 +12,8 @@
 
 #include <sched.h>
 
+#include "engine/measure/control_groups.h"
+
 namespace spillway::engine {
 namespace {
 
@@ -82,20 +84,9 @@ AvailableMemory available_memory(const fs::path& root) {
     if (!kib)
         throw std::runtime_error("/proc/meminfo has no MemAvailable: give --host-mem");
     AvailableMemory available{*kib * 1024, "the machine"};
-    std::ifstream groups(root / "proc/self/cgroup");
-    for (std::string line; std::getline(groups, line);) {
-        // "4:memory:/path" is version 1, "0::/path" version 2.
-        const auto first = line.find(':');
-        const auto second = line.find(':', first == std::string::npos ? first : first + 1);
-        if (second == std::string::npos)
-            continue;
-        const auto controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-        const fs::path group = line.substr(second + 1);
-        if (controllers.find(",memory,") != std::string::npos)
-            apply_groups(root / "sys/fs/cgroup/memory", group, version_1, available);
-        else if (controllers == ",,")
-            apply_groups(root / "sys/fs/cgroup", group, version_2, available);
-    }
+    for (const auto& [version, hierarchy, group] : control_groups(root, "memory"))
+        apply_groups(hierarchy, group, version == GroupVersion::one ? version_1 : version_2,
+                     available);
     return available;
 }
 
