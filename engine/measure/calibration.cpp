@@ -96,24 +96,46 @@ struct PassSamples {
     }
 };
 
-/// Adds the passes that fit in `while_s`, at least two; one before them meets cold memory.
-void time_passes(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
-                 const Gpt2Config& config, const BatchShape& shape, FewPlacesStream& parameters,
-                 double while_s, PassSamples& samples) {
-    Gpt2Step step(device, compute, pool, config, shape);
-    std::vector<std::int32_t> tokens(std::size_t{shape.sequences} *
-                                     (shape.sequence_tokens + std::size_t{1}));
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-        tokens[i] = static_cast<std::int32_t>(i * 31 % config.vocabulary);
+/// Passes of a model whose values mean nothing, one after the other.
+class TimedPasses {
+  public:
+    /// The first one meets cold memory: it is made here and not counted.
+    TimedPasses(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
+                const Gpt2Config& config, const BatchShape& shape, FewPlacesStream& parameters)
+        : compute_(compute),
+          parameters_(parameters),
+          step_(device, compute, pool, config, shape),
+          tokens_(std::size_t{shape.sequences} * (shape.sequence_tokens + std::size_t{1})) {
+        for (std::size_t i = 0; i < tokens_.size(); ++i)
+            tokens_[i] = static_cast<std::int32_t>(i * 31 % config.vocabulary);
+        static_cast<void>(once());
+    }
+
+    [[nodiscard]] PassTimes once() {
+        static_cast<void>(step_.train(parameters_, tokens_));
+        compute_.synchronize();
+        return step_.times();
+    }
+
+  private:
+    cuda::Stream& compute_;
+    FewPlacesStream& parameters_;
+    Gpt2Step step_;
+    std::vector<std::int32_t> tokens_;
+};
+
+double seconds_of(const PassTimes& times) {
+    return times.forward_s + times.backward_s;
+}
+
+/// Adds the passes that fit in `while_s`, at least two.
+void time_passes(TimedPasses& passes, double while_s, PassSamples& samples) {
     double sum = 0;
-    for (int pass = 0; pass < 3 || sum < while_s; ++pass) {
-        static_cast<void>(step.train(parameters, tokens));
-        compute.synchronize();
-        if (pass == 0)
-            continue;
-        samples.forward_s.push_back(step.times().forward_s);
-        samples.backward_s.push_back(step.times().backward_s);
-        sum += step.times().forward_s + step.times().backward_s;
+    for (int pass = 0; pass < 2 || sum < while_s; ++pass) {
+        const auto times = passes.once();
+        samples.forward_s.push_back(times.forward_s);
+        samples.backward_s.push_back(times.backward_s);
+        sum += seconds_of(times);
     }
 }
 
@@ -124,8 +146,11 @@ class Company {
         : pool_(other.threads(), other.isa()), arena_(memory_bytes) {
         constexpr double limit_s = 0.1;
         std::size_t moved_bytes = 0;
-        const auto pass_s = median_pass_s(
-            limit_s, 2, [&] { moved_bytes = change_in_place(pool_, arena_.bytes()); });
+        const auto pass_s = median_pass_s(limit_s, 2, [&] {
+            moved_bytes = 0;
+            for (std::size_t turn = 0; turn < turns(); ++turn)
+                moved_bytes += work_a_turn();
+        });
         bytes_per_s_ = static_cast<double>(moved_bytes) / pass_s;
     }
 
@@ -136,9 +161,9 @@ class Company {
         const auto began = std::chrono::steady_clock::now();
         std::jthread worker([&](const std::stop_token& stop) {
             while (!stop.stop_requested())
-                moved_bytes += change_in_place(pool_, arena_.bytes());
+                moved_bytes += work_a_turn();
         });
-        static_cast<void>(body());
+        body();
         worker.request_stop();
         worker.join();
         const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
@@ -146,8 +171,21 @@ class Company {
     }
 
   private:
+    /// So little that what is left to do when the other work ends does not count.
+    static constexpr std::size_t most_turn_bytes = std::size_t{16} << 20;
+
+    [[nodiscard]] std::size_t turn_bytes() const {
+        return std::min(most_turn_bytes, arena_.bytes().size());
+    }
+    [[nodiscard]] std::size_t turns() const { return arena_.bytes().size() / turn_bytes(); }
+    std::size_t work_a_turn() {
+        return change_in_place(
+            pool_, arena_.bytes().subspan(turn_++ % turns() * turn_bytes(), turn_bytes()));
+    }
+
     ComputePool pool_;
     nvme::HugePageArena arena_;
+    std::size_t turn_ = 0;
     double bytes_per_s_ = 0;
 };
 
@@ -196,7 +234,8 @@ PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute, ComputePoo
     const auto time = [&](std::uint32_t layers, PassSamples& samples) {
         auto less = config;
         less.layers = layers;
-        time_passes(device, compute, pool, less, timed, parameters, 0.25, samples);
+        TimedPasses passes(device, compute, pool, less, timed, parameters);
+        time_passes(passes, 0.25, samples);
     };
     PassSamples one;
     PassSamples few;
@@ -223,7 +262,8 @@ PassTimes calibrate_pass(cuda::Device& device, cuda::Stream& compute, ComputePoo
 double calibrate_sharing(cuda::Device& device, cuda::Stream& compute, ComputePool& pool,
                          const Gpt2Config& config, const BatchShape& shape,
                          std::size_t parameter_bytes, std::size_t memory_bytes) {
-    constexpr double limit_s = 0.25;
+    constexpr double limit_s = 1;
+    constexpr std::size_t least_turns = 5;
     constexpr double most = 4;  // what is measured while a busy machine does other things
     auto timed = with_all_on_the_device(shape);
     timed.sequences = timed_sequences(config, shape, pool.threads());
@@ -232,19 +272,22 @@ double calibrate_sharing(cuda::Device& device, cuda::Stream& compute, ComputePoo
     less.layers = 1;
     FewPlacesStream parameters(device, compute, config, parameter_bytes);
     Company company(pool, memory_bytes);
-    const auto passes_s = [&](PassSamples& samples) {
-        time_passes(device, compute, pool, less, timed, parameters, limit_s, samples);
-        const auto median = samples.median();
-        return median.forward_s + median.backward_s;
-    };
-    PassSamples alone;
-    PassSamples beside;
-    static_cast<void>(passes_s(alone));
-    const auto share = company.work_while([&] { return passes_s(beside); });
-    const auto alone_s = passes_s(alone);
-    const auto beside_s = beside.median().forward_s + beside.median().backward_s;
-    // Of each second beside it, `share` is work.
-    return share > 0 ? std::clamp((beside_s - alone_s) / (share * beside_s), 1.0, most) : 1.0;
+    TimedPasses passes(device, compute, pool, less, timed, parameters);
+    std::vector<double> factors;
+    double sum = 0;
+    // In turn, each beside its neighbours: what slows the machine for a while slows both.
+    auto before_s = seconds_of(passes.once());
+    while (factors.size() < least_turns || sum < limit_s) {
+        double beside_s = 0;
+        const auto share = company.work_while([&] { beside_s = seconds_of(passes.once()); });
+        const auto after_s = seconds_of(passes.once());
+        // Of each second beside it, `share` is work.
+        const double added = beside_s - (before_s + after_s) / 2;
+        factors.push_back(share > 0 ? added / (share * beside_s) : 1.0);
+        sum += beside_s + after_s;
+        before_s = after_s;
+    }
+    return std::clamp(median(factors), 1.0, most);
 }
 
 void warm_up(cuda::Device& device, cuda::Stream& compute, ComputePool& pool) {
@@ -252,9 +295,8 @@ void warm_up(cuda::Device& device, cuda::Stream& compute, ComputePool& pool) {
     resolve(config);
     const auto sequences = static_cast<std::uint32_t>(pool.threads());
     FewPlacesStream parameters(device, compute, config, 0);
-    PassSamples ignored;
-    time_passes(device, compute, pool, config, {.sequences = sequences, .sequence_tokens = 32},
-                parameters, 0, ignored);
+    const TimedPasses once(device, compute, pool, config,
+                           {.sequences = sequences, .sequence_tokens = 32}, parameters);
 }
 
 }  // namespace spillway::engine

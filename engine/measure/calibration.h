@@ -23,7 +23,8 @@ namespace spillway::engine {
 /// What a second of the memory manager's work (updates, weights on their way) adds to passes of the
 /// run's shapes that it runs beside, on a processor that does both: 1 if their times just added up,
 /// and more where they wait for each other's threads and share caches. Measured with changes of
-/// `memory_bytes` in place, which work through memory as an update does. Takes about a second.
+/// `memory_bytes` in place, which work through memory as an update does; passes beside them and
+/// alone take turns, and the median counts. Takes about a second.
 [[nodiscard]] double calibrate_sharing(cuda::Device& device, cuda::Stream& compute,
                                        ComputePool& pool, const Gpt2Config& config,
                                        const BatchShape& shape, std::size_t parameter_bytes,
