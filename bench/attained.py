@@ -27,12 +27,15 @@ CORPUS = ROOT / "engine" / "data" / "kjv.txt"
 STEP = ["bench", "step", "--elements", "67108864", "--steps", "9", "--nvme", "{drive}"]
 TRAIN = ["train", "--model", "gpt2:12x768x12", "--context", "256", "--data", str(CORPUS), "--nvme", "{drive}", "--out",
          "{out}", "--eval-sequences", "0", "--commit-every", "10h", "--profile", "{profile}", "--tune", "off"]
-# What is asked, and the command.
+# What is asked, and the command. Under clipping backward leaves the drive to itself, since the norm is not known yet: what
+# backward takes is lost to a step that the drive bounds, so that one where it hardly does ("barely") is far from its bound.
 CASES = {
     "step, drive": (0.92, [*STEP, "--host-mem", "96MiB"]),
     "step, memory": (0.92, [*STEP, "--host-mem", "1GiB"]),
-    "training, by the drive": (0.85, [*TRAIN, "--host-mem", "1010MiB", "--batch", "1", "--seq", "32", "--steps", "14"]),
-    "training, by the drive, nothing waits": (0.85, [*TRAIN, "--host-mem", "900MiB", "--batch", "1", "--seq", "64",
+    "training, by the drive": (0.85, [*TRAIN, "--host-mem", "300MiB", "--batch", "1", "--seq", "32", "--steps", "14"]),
+    "training, by the drive, barely": (None, [*TRAIN, "--host-mem", "1010MiB", "--batch", "1", "--seq", "32", "--steps",
+                                              "14"]),
+    "training, by the drive, nothing waits": (0.85, [*TRAIN, "--host-mem", "300MiB", "--batch", "1", "--seq", "64",
                                                      "--steps", "14", "--clip", "off", "--nonfinite", "stop"]),
     "training, by the processor": (0.93, [*TRAIN, "--host-mem", "1200MiB", "--batch", "8", "--seq", "256", "--steps", "6"]),
 }
