@@ -45,7 +45,8 @@ struct Bf16State {
     HWY_INLINE void prefetch(std::size_t at, std::size_t elements) const {
 #pragma GCC unroll 2
         for (std::size_t plane = 0; plane < plane_count; ++plane)
-            HWY_NAMESPACE::prefetch(planes[plane] + at, elements * sizeof(std::uint16_t));
+            HWY_NAMESPACE::prefetch(planes[plane], at * sizeof(std::uint16_t),
+                                    elements * sizeof(std::uint16_t));
     }
     template <std::size_t plane_count, std::size_t count>
     HWY_INLINE void store(const FloatVector (*state)[most_state_planes], std::size_t at) const {

@@ -44,7 +44,7 @@ struct FloatState {
     HWY_INLINE void prefetch(std::size_t at, std::size_t elements) const {
 #pragma GCC unroll 3
         for (std::size_t plane = 0; plane < plane_count; ++plane)
-            HWY_NAMESPACE::prefetch(planes[plane] + at, elements * sizeof(float));
+            HWY_NAMESPACE::prefetch(planes[plane], at * sizeof(float), elements * sizeof(float));
     }
     template <std::size_t plane_count, std::size_t count>
     HWY_INLINE void store(const FloatVector (*state)[most_state_planes], std::size_t at) const {

@@ -54,7 +54,7 @@ std::size_t sum_rows_of(const void* HWY_RESTRICT tile, std::size_t elements,
     constexpr std::size_t elements_ahead = bytes_ahead / gradient_bytes(type);
     std::size_t i = 0;
     for (; i + 16 <= elements; i += 16) {
-        prefetch_gradient<type>(tile, std::min(i + elements_ahead, elements - 1), 1);
+        prefetch_gradient<type>(tile, i + elements_ahead, 1);
         sum0 = add_squares<type>(sum0, tile, i);
         sum1 = add_squares<type>(sum1, tile, i + 4);
         sum2 = add_squares<type>(sum2, tile, i + 8);

@@ -188,7 +188,7 @@ class BlockUpdate {
         prefetch_gradient<gradient_type>(run_.gradient, at, elements);
 #pragma GCC unroll 2
         for (std::size_t plane = 0; plane < Rule::planes; ++plane)
-            prefetch(run_.codes[plane] + at, elements);
+            prefetch(run_.codes[plane], at, elements);
     }
     HWY_INLINE Bias bias_of(std::size_t plane, std::size_t begin) const {
         return Bias(plane < Rule::planes ? run_.scales[plane][begin / block_elements] : zero_scale);
@@ -272,8 +272,7 @@ struct Int8Loop {
         const std::size_t end = run.elements / block_elements * block_elements;
         std::size_t nonfinite = 0;
         for (std::size_t begin = 0; begin < end; begin += block_elements)
-            nonfinite +=
-                update_block(begin, begin + elements_ahead < end ? begin + elements_ahead : begin);
+            nonfinite += update_block(begin, begin + elements_ahead);
         return {end, nonfinite};
     }
 };

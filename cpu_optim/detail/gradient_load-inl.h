@@ -41,19 +41,21 @@ HWY_INLINE hn::Vec<D> load_gradient(D d, const void* HWY_RESTRICT gradient, std:
     }
 }
 
-/// Asks for the memory of `bytes` from `from` on.
-HWY_INLINE HWY_MAYBE_UNUSED void prefetch(const void* from, std::size_t bytes) {
+/// Asks for `bytes` of memory from `offset_bytes` behind `base` on, which may lie behind the end of
+/// what there is: asking never fails, and what follows a run is mostly the next one.
+HWY_INLINE HWY_MAYBE_UNUSED void prefetch(const void* base, std::size_t offset_bytes,
+                                          std::size_t bytes) {
     constexpr std::size_t line_bytes = 64;
+    const auto from = reinterpret_cast<std::uintptr_t>(base) + offset_bytes;
     for (std::size_t i = 0; i < bytes; i += line_bytes)
-        hwy::Prefetch(static_cast<const std::uint8_t*>(from) + i);
+        hwy::Prefetch(reinterpret_cast<const std::uint8_t*>(from + i));
 }
 
 /// Asks for the memory of `elements` of `gradient` from `i` on.
 template <GradientType type>
 HWY_INLINE HWY_MAYBE_UNUSED void prefetch_gradient(const void* gradient, std::size_t i,
                                                    std::size_t elements) {
-    prefetch(static_cast<const std::uint8_t*>(gradient) + i * gradient_bytes(type),
-             elements * gradient_bytes(type));
+    prefetch(gradient, i * gradient_bytes(type), elements * gradient_bytes(type));
 }
 
 }  // namespace

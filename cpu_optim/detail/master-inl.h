@@ -42,7 +42,7 @@ struct WholeMaster {
         hn::StoreU(master, FloatTag(), values + i);
     }
     HWY_INLINE void prefetch(std::size_t i, std::size_t elements) const {
-        HWY_NAMESPACE::prefetch(values + i, elements * sizeof(float));
+        HWY_NAMESPACE::prefetch(values, i * sizeof(float), elements * sizeof(float));
     }
 };
 
@@ -60,8 +60,8 @@ struct HalvedMaster {
         store_master(master, weight + i, residue + i);
     }
     HWY_INLINE void prefetch(std::size_t i, std::size_t elements) const {
-        HWY_NAMESPACE::prefetch(weight + i, elements * sizeof(std::uint16_t));
-        HWY_NAMESPACE::prefetch(residue + i, elements * sizeof(std::int16_t));
+        HWY_NAMESPACE::prefetch(weight, i * sizeof(Hi), elements * sizeof(Hi));
+        HWY_NAMESPACE::prefetch(residue, i * sizeof(Lo), elements * sizeof(Lo));
     }
 };
 

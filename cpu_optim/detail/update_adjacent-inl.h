@@ -92,7 +92,7 @@ HWY_INLINE detail::Progress update_vectors(const Rule& rule, const Master& maste
     std::size_t i = 0;
     for (; i + 2 * lanes <= elements; i += 2 * lanes) {
         if constexpr (elements_ahead > 0) {
-            const std::size_t ahead = std::min(i + elements_ahead, elements - 2 * lanes);
+            const std::size_t ahead = i + elements_ahead;
             master.prefetch(ahead, 2 * lanes);
             planes.template prefetch<Rule::planes>(ahead, 2 * lanes);
             prefetch_gradient<gradient_type>(gradient, ahead, 2 * lanes);
