@@ -83,13 +83,31 @@ std::string file_system_name(const std::filesystem::path& path) {
     return fmt::format("of type {:#x}", magic);
 }
 
-/// An open descriptor and whether this call made the file.
+/// An open descriptor and whether this call made a file with a name.
 struct Opened {
     int descriptor = -1;
     bool created = false;
 };
 
+int open_unnamed(const std::filesystem::path& path) {
+    constexpr int access = O_RDWR | O_CLOEXEC;
+    const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+    const int unnamed = ::open(folder.c_str(), access | O_TMPFILE, created_mode);
+    if (unnamed >= 0)
+        return unnamed;
+    // EISDIR: of a file system or kernel that takes the flag for a wish to write a folder.
+    if (errno != EOPNOTSUPP && errno != EISDIR)
+        fail(errno, fmt::format("cannot create {}", path.string()));
+    const int named = ::open(path.c_str(), access | O_CREAT | O_EXCL, created_mode);
+    if (named < 0)
+        fail(errno, fmt::format("cannot create {}", path.string()));
+    ::unlink(path.c_str());
+    return named;
+}
+
 Opened open_or_create(const std::filesystem::path& path, OpenMode mode) {
+    if (mode == OpenMode::create_unnamed)
+        return {open_unnamed(path), false};
     const int access = (mode == OpenMode::open_read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC;
     if (mode == OpenMode::create_or_open || mode == OpenMode::create_exclusive) {
         const int made = ::open(path.c_str(), access | O_CREAT | O_EXCL, created_mode);
@@ -132,9 +150,12 @@ std::optional<IoAlignment> turn_direct(int descriptor, const std::filesystem::pa
     return alignment;
 }
 
-void extend_with_zeros(const std::filesystem::path& path, std::uint64_t from, std::uint64_t to) {
-    // Buffered, by a descriptor of its own: the end of a file need not be aligned.
-    const Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+void extend_with_zeros(int descriptor, const std::filesystem::path& path, std::uint64_t from,
+                       std::uint64_t to) {
+    // Buffered, by a descriptor of its own: the end of a file need not be aligned. Not by its name:
+    // it need not have one.
+    const Descriptor file(
+        ::open(fmt::format("/proc/self/fd/{}", descriptor).c_str(), O_WRONLY | O_CLOEXEC));
     if (file.get() < 0)
         fail(errno, fmt::format("cannot open {} to extend it", path.string()));
     const std::vector<std::byte> zeros(std::size_t{1} << 20);
@@ -237,7 +258,7 @@ void DirectFile::preallocate(std::uint64_t bytes) {
     };
     if (error == EOPNOTSUPP) {
         try {
-            return extend_with_zeros(path_, former_bytes, bytes);
+            return extend_with_zeros(descriptor_, path_, former_bytes, bytes);
         } catch (...) {
             cut_back();
             throw;

@@ -14,6 +14,10 @@ enum class OpenMode {
     open_read_only,    ///< the file must exist
     create_or_open,    ///< read and write; created empty (mode 0644) if missing
     create_exclusive,  ///< read and write; an existing file is an error
+    /// Read and write; a new empty file that has no name, so that it is gone when it is closed,
+    /// however the process ends. `path` is what messages call it; it lies in the folder of that.
+    /// Where the file system makes none without a name, the name is taken away at once.
+    create_unnamed,
 };
 
 enum class DirectMode {

@@ -13,6 +13,7 @@
 #include "offload/detail/state/leftover_judge.h"
 #include "offload/detail/state/manifest.h"
 #include "offload/detail/state/run_files.h"
+#include "offload/detail/state/scratch_file.h"
 #include "offload/state_folder.h"
 
 namespace spillway::offload {
@@ -107,6 +108,24 @@ void add_state_leftovers(const fs::path& folder, std::vector<Leftover>& found) {
         found.push_back({draft, fs::file_size(draft), "a temporary file of an interrupted write"});
 }
 
+/// Beside the folders of runs, and in those, living ones too.
+void add_scratch_files(const fs::path& folder, std::vector<Leftover>& found) {
+    std::vector<fs::path> places{folder,
+                                 folder / StateFolder::folder_name / detail::inner_extents_name};
+    if (const auto extents = folder / StateFolder::extents_name; detail::is_plain_folder(extents))
+        for (const auto& entry : fs::directory_iterator(extents))
+            if (detail::is_extents_folder(entry.path()))
+                places.push_back(entry.path());
+    for (const auto& place : places) {
+        if (!detail::is_plain_folder(place))
+            continue;
+        for (const auto& entry : fs::directory_iterator(place))
+            if (detail::is_left_scratch_file(entry.path()))
+                found.push_back(
+                    {entry.path(), 0, "a run was killed while it made a file without a name"});
+    }
+}
+
 [[noreturn]] void refuse_removal(const fs::path& path) {
     throw FolderRefused(fmt::format(
         "{} is in use, or no leftover any more; list the leftovers again", path.string()));
@@ -138,6 +157,13 @@ void remove_unnamed_file(const fs::path& file) {
         refuse_removal(file);
     fs::remove(file);
     nvme::sync_folder(folder);
+}
+
+void remove_scratch_file(const fs::path& file) {
+    if (detail::is_left_scratch_file(file))
+        fs::remove(file);
+    else if (!detail::is_missing(file))
+        refuse_removal(file);
 }
 
 /// Extents of this OUT that never saw a commit; others' and living ones are passed over.
@@ -201,11 +227,16 @@ std::vector<Leftover> find_leftovers(const fs::path& folder) {
         for (const auto& entry : fs::directory_iterator(extents))
             if (detail::is_extents_folder(entry.path()))
                 add_if_leftover(entry.path(), found);
+    add_scratch_files(real, found);
     return found;
 }
 
 void remove_leftovers(const std::vector<Leftover>& leftovers) {
     for (const auto& [path, bytes, reason] : leftovers) {
+        if (detail::is_scratch_name(path.filename().string())) {
+            remove_scratch_file(path);
+            continue;
+        }
         const bool in_state = path.parent_path().filename() == StateFolder::folder_name;
         const bool is_draft = in_state && path.filename() == detail::manifest_draft_name;
         const bool is_folder = detail::is_extents_folder(path) ||

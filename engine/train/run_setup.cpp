@@ -231,9 +231,11 @@ bool measure(RunSetup& setup, const StopRequest& stop, Console& console) {
     return changed;
 }
 
-/// Of a run whose extents have theirs.
-void require_room_of_inputs(const PlannedRun& run) {
-    if (const auto bytes = run.plan.offload.nvme_activation_bytes_per_step; bytes > 0)
+/// Of a run whose extents have theirs: for what a session alone keeps on drives.
+void require_passing_room(const PlannedRun& run) {
+    const auto& plan = run.plan.offload;
+    if (const auto bytes = plan.nvme_activation_bytes_per_step + plan.nvme_gradient_bytes_per_step;
+        bytes > 0)
         offload::require_disk_room(nvme_folders(run.settings.nvme), bytes);
 }
 
@@ -316,7 +318,7 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
     if (!folder || place == StatePlace::moves)
         require_disk(run.plan, run.settings);
     else
-        require_room_of_inputs(run);
+        require_passing_room(run);
     tell_plan(run, console);
     if (run.tuning.gain > 1)
         console.line(fmt::format("plan: {}; measured {:.2f} times as fast as the defaults",
@@ -337,7 +339,7 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
         if (!folder || place == StatePlace::moves)
             require_disk(setup.run.plan, setup.run.settings);
         else
-            require_room_of_inputs(setup.run);
+            require_passing_room(setup.run);
         tell_plan(setup.run, console);
     }
     if (!folder_of_trace(setup.run.settings).empty())

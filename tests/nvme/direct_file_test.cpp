@@ -6,12 +6,15 @@
 #include <cerrno>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -109,6 +112,45 @@ TEST_CASE("direct_file: a refused `required` leaves no new file behind") {
 
     const DirectFile file(path, OpenMode::create_exclusive, DirectMode::automatic);
     REQUIRE_FALSE(file.is_direct());
+}
+
+TEST_CASE("direct_file: a file without a name is a file like others, and leaves none") {
+    for (const auto* const kind : {"", "tmpfs", "ramfs"}) {
+        std::unique_ptr<MountedFolder> mounted;
+        const TemporaryFolder here;
+        if (*kind != '\0') {
+            mounted = std::make_unique<MountedFolder>(kind, "");
+            if (!mounted->ok())
+                return skip(fmt::format("cannot mount a {}: {}", kind, mounted->refusal()));
+        }
+        const auto folder = mounted ? mounted->path() : here.path();
+        CAPTURE(kind);
+        DirectFile file(folder / "unnamed", OpenMode::create_unnamed, DirectMode::automatic);
+        CHECK(std::filesystem::is_empty(folder));
+        CHECK(file.path() == folder / "unnamed");
+        file.preallocate(3'000'001);  // by zeros in a ramfs
+        CHECK(file.size_bytes() == 3'000'001);
+        const DirectFile other(folder / "unnamed", OpenMode::create_unnamed, DirectMode::automatic);
+        CHECK(other.size_bytes() == 0);
+    }
+}
+
+TEST_CASE("direct_file: where no file can do without a name, the name goes at once") {
+    const MountedFolder mounted("mqueue", "");  // knows neither such files nor direct I/O
+    if (!mounted.ok())
+        return skip("cannot mount an mqueue: " + mounted.refusal());
+    const auto before = std::distance(std::filesystem::directory_iterator(mounted.path()), {});
+    const auto path = mounted.path() / "spillway-direct-file-test";
+    const DirectFile file(path, OpenMode::create_unnamed, DirectMode::automatic);
+    CHECK(file.descriptor() >= 0);
+    CHECK(std::distance(std::filesystem::directory_iterator(mounted.path()), {}) == before);
+}
+
+TEST_CASE("direct_file: a file without a name wants a folder that is there") {
+    const Refusal refused =
+        refused_open("/nonexistent/unnamed", OpenMode::create_unnamed, DirectMode::automatic);
+    CHECK(refused.error == ENOENT);
+    CHECK_THAT(refused.text, Catch::Contains("cannot create /nonexistent/unnamed"));
 }
 
 TEST_CASE("direct_file: where nothing can be reserved, zeros are written") {

@@ -87,6 +87,44 @@ TEST_CASE("extents inside OUT are counted and removed with it", "[leftovers]") {
     CHECK(fs::is_empty(places.out));
 }
 
+TEST_CASE("the name of a file that should have none is found wherever one may be made",
+          "[leftovers]") {
+    const Places places;
+    const auto run = places.committed_run(places.out);
+    const auto name = [] { return "spillway.scratch." + RunId::random().text(); };
+    const auto living = places.create(places.root / "living");
+    fs::create_directory(places.out / "spillway.state" / "extents");
+    const std::vector<fs::path> left{
+        places.nvme / name(), places.extents_of(run) / name(), living.extents_folder() / name(),
+        places.out / "spillway.state" / "extents" / name(), places.out / name()};
+    const std::vector<fs::path> kept{places.nvme / name(), places.nvme / "spillway.scratch.mine"};
+    for (const auto& path : left)
+        set_file_text(path, "");
+    set_file_text(kept[0], "x");
+    set_file_text(kept[1], "");
+    CHECK(find_leftovers(places.nvme).size() == 3);
+    CHECK(find_leftovers(places.out).size() == 3);  // of them the folder, which no layout names
+    fs::remove(left[0]);                            // listed, and gone by itself
+    clean(places.nvme);
+    clean(places.out);
+    for (const auto& path : left)
+        CHECK_FALSE(fs::exists(path));
+    for (const auto& path : kept)
+        CHECK(fs::exists(path));
+    CHECK(fs::exists(places.extents_of(run) / "extents.0"));
+    CHECK_THROWS_AS(remove_leftovers({{kept[0], 0, ""}}), FolderRefused);
+}
+
+TEST_CASE("a dead run's folder goes with all that was made in it", "[leftovers]") {
+    const Places places;
+    const auto extents = places.extents_of(places.committed_run(places.out));
+    fs::remove_all(places.out);
+    set_file_text(extents / "gradients.0", "x");
+    set_file_text(extents / ("spillway.scratch." + RunId::random().text()), "");
+    clean(places.nvme);
+    CHECK_FALSE(fs::exists(extents));
+}
+
 TEST_CASE("foreign files are never removed", "[leftovers]") {
     const Places places;
     const auto extents = places.create(places.out).extents_folder();

@@ -133,7 +133,7 @@ std::filesystem::path scratch_descriptor(const std::filesystem::path& folder) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
         std::error_code ignored;
         const auto target = std::filesystem::read_symlink(entry.path(), ignored).string();
-        if (target.starts_with((folder / "spillway.scratch").string()))
+        if (target.starts_with((folder / "").string()) && target.ends_with(" (deleted)"))
             return entry.path();
     }
     return {};

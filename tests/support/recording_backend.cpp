@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -155,7 +156,8 @@ void RecordedDisk::materialise(std::size_t crash_point, const FateChooser& fate,
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < std::min(crash_point, log_.size()); ++i) {
         const RecordedOperation& write = log_[i];
-        if (write.operation != nvme::IoOperation::write || write.error != 0)
+        if (write.operation != nvme::IoOperation::write || write.error != 0 ||
+            images_.at(write.path).is_unnamed)
             continue;
         const auto path =
             copy_root.empty() ? write.path : moved_path(write.path, recorded_root, copy_root);
@@ -196,9 +198,9 @@ std::pair<std::size_t, std::int64_t> RecordedDisk::execute(
         result = -record.error;
     } else if (operation.operation == nvme::IoOperation::write) {
         record.written.assign(operation.data, operation.data + operation.length_bytes);
-        write(image_of(record.path), operation);
+        write(image_of(record.path, operation.file->descriptor()), operation);
     } else if (operation.operation == nvme::IoOperation::read) {
-        result = read(image_of(record.path), operation);
+        result = read(image_of(record.path, operation.file->descriptor()), operation);
     }
     log_.push_back(std::move(record));
     return {log_.size() - 1, result};
@@ -209,12 +211,15 @@ void RecordedDisk::acknowledge(std::size_t index) {
     log_[index].acknowledged_at = clock_++;
 }
 
-RecordedDisk::Image& RecordedDisk::image_of(const std::filesystem::path& path) {
+RecordedDisk::Image& RecordedDisk::image_of(const std::filesystem::path& path, int descriptor) {
     Image& image = images_[path];
     if (image.descriptor < 0) {
-        image.descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-        if (image.descriptor < 0)
+        image.descriptor =
+            ::open(fmt::format("/proc/self/fd/{}", descriptor).c_str(), O_RDONLY | O_CLOEXEC);
+        struct stat status = {};
+        if (image.descriptor < 0 || ::fstat(image.descriptor, &status) != 0)
             fail("open " + path.string());
+        image.is_unnamed = status.st_nlink == 0;
     }
     return image;
 }

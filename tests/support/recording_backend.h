@@ -82,7 +82,8 @@ class RecordedDisk {
   private:
     friend class RecordingBackend;
     struct Image {
-        int descriptor = -1;  ///< buffered, read-only, of the real file
+        int descriptor = -1;      ///< buffered, read-only, of the real file
+        bool is_unnamed = false;  ///< nothing of it outlives the process
         std::uint64_t written_end_bytes = 0;
         std::unordered_map<std::uint64_t, std::vector<std::byte>> blocks;  ///< newest, by number
     };
@@ -90,7 +91,7 @@ class RecordedDisk {
     /// The operation's index in the log and its result as a backend gives it.
     std::pair<std::size_t, std::int64_t> execute(const nvme::BackendOperation& operation);
     void acknowledge(std::size_t index);
-    Image& image_of(const std::filesystem::path& path);
+    Image& image_of(const std::filesystem::path& path, int descriptor);
     static void write(Image& image, const nvme::BackendOperation& operation);
     static std::int64_t read(const Image& image, const nvme::BackendOperation& operation);
     [[nodiscard]] bool is_flushed(const RecordedOperation& write, std::size_t crash_point) const;

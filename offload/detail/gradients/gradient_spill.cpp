@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "offload/detail/state/run_files.h"
+#include "offload/detail/state/scratch_file.h"
 #include "offload/offload_engine.h"
 
 namespace spillway::offload::detail {
@@ -27,11 +29,10 @@ GradientSpill::GradientSpill(const DriveQueues& queues, std::vector<std::filesys
         bytes[drive] += plan.chunk_range(chunk, tiles).size() * gradient_tile_bytes;
     }
     for (std::size_t drive = 0; drive < folders.size(); ++drive) {
-        const auto path = folders[drive] / "gradients.0";
-        std::filesystem::remove(path);
+        std::filesystem::remove(folders[drive] / former_gradients_name);
         if (spilled == 0)
             continue;
-        nvme::DirectFile file(path, nvme::OpenMode::create_exclusive, nvme::DirectMode::automatic);
+        auto file = make_scratch_file(folders[drive]);
         if (bytes[drive] != 0)
             file.preallocate(bytes[drive]);
         files_.push_back({&queues[drive], std::move(file)});

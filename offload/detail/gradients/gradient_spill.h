@@ -15,9 +15,8 @@
 
 namespace spillway::offload::detail {
 
-/// The files in which gradients wait that host memory has no room for, `gradients.0` in the extents
-/// folder of each drive, chunks divided in proportion to `rates`. Made anew by every run: no commit
-/// names it. Thread-safe for calls on different chunks.
+/// The files in which gradients wait that host memory has no room for: one on each drive, without a
+/// name, chunks divided in proportion to `rates`. Thread-safe for calls on different chunks.
 class GradientSpill {
   public:
     /// Nothing is created if the plan spills nothing.

@@ -16,6 +16,7 @@
 #include "offload/detail/files/durable_files.h"
 #include "offload/detail/state/folder_lock.h"
 #include "offload/detail/state/manifest.h"
+#include "offload/detail/state/scratch_file.h"
 
 namespace spillway::offload::detail {
 namespace {
@@ -37,12 +38,18 @@ bool is_extents_file(const std::string& name) {
            name.find_first_not_of("0123456789", extents_prefix.size()) == std::string::npos;
 }
 
+/// That no commit names.
+bool is_passing_file(const fs::path& path) {
+    return path.filename() == former_gradients_name || is_left_scratch_file(path);
+}
+
 std::vector<fs::path> own_files(const fs::path& folder) {
     std::vector<fs::path> files;
     for (const auto& entry : fs::directory_iterator(folder)) {
         const auto name = entry.path().filename().string();
-        const bool ours = is_extents_file(name) || std::find(state_names.begin(), state_names.end(),
-                                                             name) != state_names.end();
+        const bool ours =
+            is_extents_file(name) || is_passing_file(entry.path()) ||
+            std::find(state_names.begin(), state_names.end(), name) != state_names.end();
         if (ours && entry.symlink_status().type() == fs::file_type::regular)
             files.push_back(entry.path());
     }
@@ -113,8 +120,9 @@ bool never_committed(const fs::path& state_folder) {
 void remove_extents_folder(const fs::path& folder) {
     if (!is_plain_folder(folder))
         return;
-    for (const auto& file : extents_files(folder))
-        fs::remove(file);
+    for (const auto& file : own_files(folder))
+        if (file.filename() != FolderLock::file_name)
+            fs::remove(file);
     remove_if_regular(folder / FolderLock::file_name);
     remove_empty(folder);
 }

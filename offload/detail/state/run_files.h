@@ -9,6 +9,9 @@
 /// What of a folder's content is Spillway's. Everything else is foreign and never touched.
 namespace spillway::offload::detail {
 
+/// What earlier versions called the file in which gradients wait, in an extents folder.
+inline constexpr const char* former_gradients_name = "gradients.0";
+
 /// Whether no record was ever written in this state folder: both are missing or all zeros. Throws
 /// std::system_error if one cannot be read.
 [[nodiscard]] bool never_committed(const std::filesystem::path& state_folder);

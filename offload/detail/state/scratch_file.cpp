@@ -2,8 +2,10 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/state/scratch_file.h"
 
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "offload/commit_table.h"
 #include "offload/detail/state/folder_checks.h"
@@ -12,28 +14,34 @@ namespace spillway::offload::detail {
 
 namespace {
 
-/// Takes the name of a file away at the end, whatever happens before.
-class RemovedName {
-  public:
-    explicit RemovedName(std::filesystem::path path) : path_(std::move(path)) {}
-    ~RemovedName() {
-        std::error_code ignored;
-        std::filesystem::remove(path_, ignored);
-    }
-    RemovedName(const RemovedName&) = delete;
-    RemovedName& operator=(const RemovedName&) = delete;
+constexpr std::string_view prefix = "spillway.scratch.";
 
-  private:
-    std::filesystem::path path_;
-};
+bool is_run_id(std::string_view text) {
+    try {
+        static_cast<void>(RunId::parse(text));
+        return true;
+    } catch (const std::invalid_argument&) {
+        return false;
+    }
+}
 
 }  // namespace
 
+bool is_scratch_name(std::string_view name) {
+    return name.starts_with(prefix) && is_run_id(name.substr(prefix.size()));
+}
+
 nvme::DirectFile make_scratch_file(const std::filesystem::path& folder) {
-    const auto path = check_nvme(folder) / ("spillway.scratch." + RunId::random().text());
-    nvme::DirectFile file(path, nvme::OpenMode::create_exclusive, nvme::DirectMode::automatic);
-    const RemovedName removed(path);
-    return file;
+    return {check_nvme(folder) / (std::string(prefix) + RunId::random().text()),
+            nvme::OpenMode::create_unnamed, nvme::DirectMode::automatic};
+}
+
+bool is_left_scratch_file(const std::filesystem::path& path) {
+    std::error_code ignored;
+    return is_scratch_name(path.filename().string()) &&
+           std::filesystem::symlink_status(path, ignored).type() ==
+               std::filesystem::file_type::regular &&
+           std::filesystem::file_size(path, ignored) == 0;
 }
 
 }  // namespace spillway::offload::detail
