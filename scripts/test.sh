@@ -44,6 +44,7 @@ declare -A suites=([asan]="nvme cuda offload" [tsan]="nvme cuda offload")
 whole_runs="every optimizer|killed at any point|moves between its commits|instruction sets|of its own weights gives"
 whole_runs+="|an average has the same bits|clipped by value or tensor|lifecycle: fifty engines|lifecycle: three hundred"
 whole_runs+="|layerwise: lossy|client average: it has the bits"
+whole_runs+="|a drive that fails them costs"
 whole_runs+="|placement|power cut|budget|forty million|room is judged|one hash whatever|resumed in other memory"
 # What one thread does after another, or what the file system does: nothing in it could race. Or work that several of
 # oneTBB's threads share, whose hand-over ThreadSanitizer does not see.

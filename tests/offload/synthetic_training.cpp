@@ -43,9 +43,22 @@ class Client {
           device_(cuda::make_device(run.placement.device, std::size_t{1} << 30)),
           compute_(device_->create_stream("compute")) {}
 
+    ~Client() {
+        inputs_.reset();
+        compute_->synchronize();
+    }
+    Client(const Client&) = delete;
+    Client& operator=(const Client&) = delete;
+
     SyntheticOutcome train();
 
   private:
+    [[nodiscard]] bool input_leaves(std::size_t unit) const {
+        return inputs_ != nullptr && unit + 2 < model_.units.size();
+    }
+    void open_inputs(const OffloadPlan& plan);
+    void make_input(std::size_t unit, std::uint64_t iteration);
+    void use_input(std::size_t unit, std::uint64_t iteration);
     void scale(UpdateStep& step, const GradientSummary& summary) const;
     void pass(std::uint64_t iteration);
     void reading_pass();
@@ -58,8 +71,54 @@ class Client {
     ElementOrder order_;
     std::unique_ptr<cuda::Device> device_;
     std::unique_ptr<cuda::Stream> compute_;
+    std::array<cuda::DeviceBuffer, 2> places_;  ///< that inputs take turns in
+    std::uint64_t wrong_inputs_ = 0;            ///< touched by the compute stream
     std::unique_ptr<OffloadEngine> engine_;
+    std::unique_ptr<ActivationStore> inputs_;
 };
+
+void Client::open_inputs(const OffloadPlan& plan) {
+    inputs_ = engine_->open_activations(*device_, *compute_);
+    if (inputs_ == nullptr)
+        return;
+    for (auto& place : places_)
+        place = device_->allocate(plan.activations.bytes);
+}
+
+/// Every byte tells of unit and iteration.
+std::byte input_value(std::size_t unit, std::uint64_t iteration, std::size_t i) {
+    return static_cast<std::byte>(unit * 37 + iteration * 101 + i * 7 + i / 4096);
+}
+
+void Client::make_input(std::size_t unit, std::uint64_t iteration) {
+    if (inputs_ == nullptr)
+        return;
+    if (unit >= 2)
+        inputs_->wait_saved(unit - 2, 0);
+    auto* const at = places_.at(unit % 2).data();
+    compute_->launch("make", [=, bytes = run_.placement.input_bytes] {
+        for (std::size_t i = 0; i < bytes; ++i)
+            at[i] = input_value(unit, iteration, i);
+    });
+    if (input_leaves(unit))
+        inputs_->save(unit, 0, at);
+}
+
+void Client::use_input(std::size_t unit, std::uint64_t iteration) {
+    if (inputs_ == nullptr)
+        return;
+    if (input_leaves(unit))
+        inputs_->wait_fetched(unit, 0);
+    auto* const at = places_.at(unit % 2).data();
+    compute_->launch("use", [=, this] {
+        bool same = true;
+        for (std::size_t i = 0; i < run_.placement.input_bytes; ++i)
+            same = same && at[i] == input_value(unit, iteration, i);
+        wrong_inputs_ += same ? 0 : 1;
+    });
+    if (unit >= 2)
+        inputs_->fetch(unit - 2, 0, at);
+}
 
 void Client::contribution(std::size_t unit, const float* weights, std::uint64_t iteration,
                           unsigned index) {
@@ -123,6 +182,7 @@ void Client::pass(std::uint64_t iteration) {
     const auto units = model_.units.size();
     for (std::size_t unit = 0; unit < units; ++unit) {
         (void)engine_->acquire_weights(unit);
+        make_input(unit, iteration);
         engine_->release_weights(unit);
     }
     const auto* const tied = engine_->acquire_weights(0);
@@ -130,6 +190,7 @@ void Client::pass(std::uint64_t iteration) {
     engine_->release_weights(0);
     for (auto unit = units; unit-- > 0;) {
         const auto* const weights = engine_->acquire_weights(unit);
+        use_input(unit, iteration);
         contribution(unit, weights, iteration, unit == 0 ? 1 : 0);
         engine_->release_weights(unit);
     }
@@ -167,6 +228,7 @@ SyntheticOutcome Client::train() {
     options.io.backend_factory = placement.backend_factory;
     engine_ = std::make_unique<OffloadEngine>(std::move(folder), order_, model_.units, *device_,
                                               *compute_, outcome.plan, options);
+    open_inputs(outcome.plan);
     std::uint64_t iteration = 0;
     if (const auto recovered = engine_->recover()) {
         iteration = recovered->iteration;
@@ -213,6 +275,8 @@ SyntheticOutcome Client::train() {
         read_averages(outcome);
     outcome.statistics = engine_->statistics();
     outcome.updates = engine_->update();
+    compute_->synchronize();
+    outcome.wrong_inputs = wrong_inputs_;
     return outcome;
 }
 
@@ -253,6 +317,16 @@ SyntheticModel synthetic_model(int blocks) {
     return model;
 }
 
+ActivationLayout synthetic_inputs(const SyntheticModel& model, std::size_t input_bytes) {
+    if (input_bytes == 0)
+        return {};
+    ActivationLayout layout{.tiers = std::vector(model.units.size(), ActivationTier::nvme),
+                            .micro_batches = 1,
+                            .bytes = input_bytes};
+    std::fill(layout.tiers.end() - 2, layout.tiers.end(), ActivationTier::device);
+    return layout;
+}
+
 float synthetic_initial(TensorId tensor, std::uint64_t element) {
     return unit_hash(tensor, element, 77);
 }
@@ -281,6 +355,7 @@ PlanRequest synthetic_request(const SyntheticRun& run, cuda::MemoryKind device) 
     request.durability = placement.durability;
     request.training_uses = run.model.uses;
     request.gradient_uses = run.model.gradient_uses;
+    request.activations = synthetic_inputs(run.model, placement.input_bytes);
     return request;
 }
 

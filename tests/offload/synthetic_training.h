@@ -29,6 +29,9 @@ struct SyntheticPlacement {
     offload::Durability durability = offload::Durability::on;
     std::uint64_t commit_every = 0;
     std::function<std::unique_ptr<nvme::IoBackend>(std::size_t depth)> backend_factory;
+    /// Of an input that each unit but the last two has, which waits on the drive for its backward;
+    /// 0: none has one.
+    std::size_t input_bytes = 0;
 };
 
 /// A client that is no model: tensors of awkward sizes in units, a "forward" that reads the weights
@@ -42,6 +45,10 @@ struct SyntheticModel {
     std::size_t tied_unit = 0;
 };
 [[nodiscard]] SyntheticModel synthetic_model(int blocks = 12);
+
+/// Which inputs leave the device.
+[[nodiscard]] offload::ActivationLayout synthetic_inputs(const SyntheticModel& model,
+                                                         std::size_t input_bytes);
 
 [[nodiscard]] float synthetic_initial(offload::TensorId tensor, std::uint64_t element);
 /// The gradient's contribution `index` of one element.
@@ -105,6 +112,7 @@ struct SyntheticOutcome {
     std::uint64_t updates = 0;
     std::optional<std::uint64_t> resumed_from;
     std::vector<double> norms;
+    std::uint64_t wrong_inputs = 0;  ///< that were not what they had been
 };
 [[nodiscard]] SyntheticOutcome run_synthetic(const SyntheticRun& run);
 
