@@ -127,8 +127,10 @@ cuda::DeviceStatistics RunMachine::device_statistics() const {
     cuda::DeviceStatistics sum;
     for (const auto& member : members()) {
         const auto own = member.device.statistics();
-        sum.to_device_bytes += own.to_device_bytes;
-        sum.to_host_bytes += own.to_host_bytes;
+        if (member.device.memory_kind() != cuda::MemoryKind::host) {  // else there is no link
+            sum.to_device_bytes += own.to_device_bytes;
+            sum.to_host_bytes += own.to_host_bytes;
+        }
         sum.to_device_busy_s += own.to_device_busy_s;
         sum.to_host_busy_s += own.to_host_busy_s;
         sum.kernel_busy_s += own.kernel_busy_s;

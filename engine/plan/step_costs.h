@@ -39,7 +39,8 @@ struct RunMachine {
     [[nodiscard]] std::vector<offload::GroupMember> members() const;
     /// By commas, as on the command line.
     [[nodiscard]] std::string device_names() const;
-    /// Of all devices together, but the peak: the largest of them.
+    /// Of all devices together, but the peak: the largest of them. Copies of a host device cross no
+    /// link and are not counted.
     [[nodiscard]] cuda::DeviceStatistics device_statistics() const;
 };
 /// Of a run with the GPU that it was fitted to, null for none. Warmed up, so that what libraries

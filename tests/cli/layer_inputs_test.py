@@ -39,6 +39,9 @@ def check_bytes(result, steps):
     assert layers == 16 and inputs["nvme"]["bytes"] == inputs["nvme"]["layers"] * INPUT_BYTES, inputs
     assert plan["nvme_written_bytes_per_step"] >= inputs["nvme"]["bytes"], plan
     assert moved["nvme_read"] >= steps * inputs["nvme"]["bytes"] and moved["nvme_written"] >= steps * inputs["nvme"]["bytes"], moved
+    leaving = inputs["host"]["bytes"] + inputs["nvme"]["bytes"]
+    for way in ("h2d", "d2h"):  # where all memory is one there is no link to cross
+        assert moved[way] == 0 if result["device"] == "cpu" else moved[way] >= steps * leaving and moved[way] > 0, (way, moved)
     peak = result["peak"]
     assert peak["host_bytes"] <= plan["host_budget_bytes"] and peak["device_bytes"] <= plan["device_budget_bytes"], peak
 
