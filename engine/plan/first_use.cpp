@@ -81,18 +81,17 @@ std::string keep_tuning(const std::filesystem::path& path, const StoredTuning& f
     }
 }
 
-double search_s(const PlannedRun& run, double step_s) {
+double search_s(const PlannedRun& run, double step_s, const WorkDone& done) {
     const auto& settings = run.settings;
     if (settings.tune == "off" || run.tuning.searched || settings.tuning != Tuning{} ||
         !passes_through_drives(run.plan))
         return 0;
     if (settings.tune != "auto")
         return parse_duration_s(settings.tune);
-    if (settings.resume)
-        return 0;  // how much of it is left is not known here
-    const auto run_s =
-        settings.budget_s > 0 ? settings.budget_s : step_s * static_cast<double>(settings.steps);
-    return settings.probe == "on" && run_s >= least_tuned_run_s ? tuning_s : 0;
+    const auto steps_left = settings.steps - std::min(settings.steps, done.steps);
+    const auto left_s = settings.budget_s > 0 ? settings.budget_s - done.elapsed_s
+                                              : step_s * static_cast<double>(steps_left);
+    return settings.probe == "on" && left_s >= least_tuned_run_s ? tuning_s : 0;
 }
 
 void tune_on_first_use(PlannedRun& run, const RunMachine& machine, double limit_s,

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -29,6 +30,18 @@ std::uintmax_t kept_bytes(const std::filesystem::path& path, std::uint64_t itera
 }
 
 }  // namespace
+
+LoggedEnd logged_end(const std::filesystem::path& folder) {
+    std::ifstream file(folder / MetricsLog::file_name, std::ios::binary);
+    std::string last;
+    for (std::string line; std::getline(file, line) && !file.eof();)
+        last = std::move(line);
+    const auto parsed = Json::parse(last, nullptr, false);
+    if (!parsed.is_object() || !parsed.contains("iteration") || !parsed.contains("elapsed_s") ||
+        !parsed["iteration"].is_number_unsigned() || !parsed["elapsed_s"].is_number())
+        return {};
+    return {parsed["iteration"].get<std::uint64_t>(), parsed["elapsed_s"].get<double>()};
+}
 
 MetricsLog::MetricsLog(const std::filesystem::path& folder, std::uint64_t iteration)
     : path_(folder / file_name) {

@@ -25,6 +25,15 @@ struct StepMetrics {
     std::optional<double> averaged_loss = std::nullopt;  ///< of the averaged weights
 };
 
+/// How far a run has come.
+struct LoggedEnd {
+    std::uint64_t iteration = 0;
+    double elapsed_s = 0;
+};
+/// By the last whole line of the log in `folder`, which may tell of steps behind the last commit;
+/// zeros where there is none.
+[[nodiscard]] LoggedEnd logged_end(const std::filesystem::path& folder);
+
 /// OUT/metrics.jsonl: one JSON object a line, in order of the iterations. Not thread-safe.
 class MetricsLog {
   public:

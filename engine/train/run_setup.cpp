@@ -204,6 +204,11 @@ void require_trace_room(const TrainSettings& settings) {
                         settings.trace.string(), folder.string(), room, least));
 }
 
+WorkDone work_done(const TrainSettings& settings) {
+    const auto end = logged_end(settings.out);
+    return {end.iteration, end.elapsed_s};
+}
+
 StepBound bound_of(const PlannedRun& run, const MachineSpeed& speed) {
     const auto costs = step_costs(speed, run);
     return step_bound(lane_times(costs.rates, costs.demand()));
@@ -211,7 +216,7 @@ StepBound bound_of(const PlannedRun& run, const MachineSpeed& speed) {
 
 /// Measures what the bound needs, and searches for a faster tuning where that is worth it. Returns
 /// whether there is another plan now.
-bool measure(RunSetup& setup, const StopRequest& stop, Console& console) {
+bool measure(RunSetup& setup, const WorkDone& done, const StopRequest& stop, Console& console) {
     std::optional<MachineSpeed> speed;
     auto& run = setup.run;
     if (run.settings.probe == "on") {
@@ -219,7 +224,8 @@ bool measure(RunSetup& setup, const StopRequest& stop, Console& console) {
         setup.bound = bound_of(run, *speed);
     }
     const auto before = run.settings.tuning;
-    if (const auto seconds = search_s(run, setup.bound ? setup.bound->seconds : 0); seconds > 0)
+    if (const auto seconds = search_s(run, setup.bound ? setup.bound->seconds : 0, done);
+        seconds > 0)
         tune_on_first_use(
             run, setup.machine, seconds, [&stop] { return stop.requested(); }, console);
     const bool changed = run.settings.tuning != before;
@@ -335,7 +341,7 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
                    .moved = {}};
     setup.machine = make_run_machine(setup.run.settings, setup.run.budgets, std::move(gpu));
     setup.overhead_bytes = resident_memory().now_bytes;
-    if (measure(setup, stop, console)) {
+    if (measure(setup, folder ? work_done(setup.run.settings) : WorkDone{}, stop, console)) {
         if (!folder || place == StatePlace::moves)
             require_disk(setup.run.plan, setup.run.settings);
         else

@@ -174,9 +174,15 @@ TEST_CASE("first use: long runs with state on drives are searched for, once") {
     CHECK(search_s(run, 1) == tuning_s);
     CHECK(search_s(run, 0.4) == 0);  // too short a run
     CHECK(search_s(run, 0) == 0);
+    run.settings.resume = true;  // what is left of it counts
+    CHECK(search_s(run, 1, {.steps = 500}) == tuning_s);
+    CHECK(search_s(run, 1, {.steps = 600}) == 0);
+    CHECK(search_s(run, 1, {.steps = 2000}) == 0);
     run.settings.steps = 0;
     run.settings.budget_s = 3600;
     CHECK(search_s(run, 0) == tuning_s);
+    CHECK(search_s(run, 0, {.steps = 9, .elapsed_s = 3000}) == tuning_s);
+    CHECK(search_s(run, 0, {.steps = 9, .elapsed_s = 3300}) == 0);
     run.settings.probe = "off";
     CHECK(search_s(run, 0) == 0);
     run.settings.tune = "1.5s";

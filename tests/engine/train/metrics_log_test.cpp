@@ -89,6 +89,25 @@ TEST_CASE("metrics_log: a line that a crash cut is dropped, wherever it stands")
     CHECK(all.back()["iteration"] == 4);
 }
 
+TEST_CASE("metrics_log: its last whole line tells how far a run has come") {
+    const TemporaryFolder folder;
+    CHECK(logged_end(folder.path()).iteration == 0);
+    {
+        MetricsLog log(folder.path(), 0);
+        log.append(step(1));
+        auto second = step(2);
+        second.elapsed_s = 4.5;
+        log.append(second);
+    }
+    CHECK(logged_end(folder.path()).iteration == 2);
+    CHECK(logged_end(folder.path()).elapsed_s == 4.5);
+    const auto path = folder.path() / MetricsLog::file_name;
+    std::ofstream(path, std::ios::app) << R"({"iteration":3,"elaps)";  // cut
+    CHECK(logged_end(folder.path()).iteration == 2);
+    std::ofstream(path) << "[]\n";
+    CHECK(logged_end(folder.path()).elapsed_s == 0);
+}
+
 TEST_CASE("metrics_log: a log that cannot be written is an error") {
     CHECK_THROWS_AS(MetricsLog("/nowhere", 0), std::system_error);
 }
