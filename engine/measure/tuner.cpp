@@ -91,14 +91,15 @@ std::optional<TuningOutcome> tune(const TunerRequest& request) {
         search.scenes.push_back(TuningScene::beside_passes);
     if (searched.device != nullptr)
         search.scenes.push_back(TuningScene::weights);
-    return search_tuning(
-        search, [&](const Tuning& tuning, TuningScene scene) -> std::optional<double> {
-            const auto traffic = request.traffic_ratio(tuning);
-            if (!(traffic > 0) || (searched.device != nullptr && !bench.can_fetch(tuning)))
-                return std::nullopt;
-            const auto seconds = bench.step_s(tuning, scene);
-            return seconds ? std::optional(*seconds * traffic) : std::nullopt;
-        });
+    return search_tuning(search,
+                         [&](const Tuning& tuning, TuningScene scene) -> std::optional<double> {
+                             const auto traffic = request.traffic_ratio(tuning);
+                             if (!(traffic > 0 && traffic <= least_tuning_gain) ||
+                                 (searched.device != nullptr && !bench.can_fetch(tuning)))
+                                 return std::nullopt;
+                             const auto seconds = bench.step_s(tuning, scene);
+                             return seconds ? std::optional(*seconds * traffic) : std::nullopt;
+                         });
 }
 
 Tuning differences(const Tuning& found, const Tuning& defaults) noexcept {

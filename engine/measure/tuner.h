@@ -30,7 +30,8 @@ struct TunerRequest {
     cuda::Device* device = nullptr;
     cuda::Stream* compute = nullptr;
     std::size_t device_bytes = 0;  ///< for all that is allocated there meanwhile
-    /// A step's traffic by a tuning over that by the defaults; 0: it does not fit the run.
+    /// A step's traffic by a tuning over that by the defaults; 0: it does not fit the run. What
+    /// moves more than least_tuning_gain times as much is not taken: no plan would.
     std::function<double(const Tuning&)> traffic_ratio;
     double limit_s = 10;
     std::function<bool()> stop = [] { return false; };

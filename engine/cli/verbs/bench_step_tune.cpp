@@ -5,16 +5,19 @@
 #include <algorithm>
 #include <ctime>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "cpu_optim/isa.h"
+#include "engine/cli/verbs/bench_step_model.h"
 #include "engine/compute/compute_pool.h"
 #include "engine/measure/drive_choice.h"
 #include "engine/measure/tuner.h"
 #include "engine/plan/first_use.h"
 #include "engine/plan/run_tuning.h"
 #include "offload/element_order.h"
+#include "offload/tensor_plan.h"
 
 namespace spillway::engine {
 namespace {
@@ -43,7 +46,47 @@ void set(const Tuning& tuning, StepBenchOptions& options) {
 /// Of a run on this device; what others compute on, a run finds for itself.
 constexpr const char* device = "cpu";
 
+/// Over that by the defaults; 0: it does not fit.
+double traffic_ratio(const StepBenchOptions& options, const Tuning& tuning,
+                     const Tuning& defaults) {
+    const auto usual = step_bench_traffic(options, defaults);
+    const auto moved = step_bench_traffic(options, tuning);
+    if (!usual || !moved)
+        return 0;
+    return *usual == 0 ? 1 : static_cast<double>(*moved) / static_cast<double>(*usual);
+}
+
 }  // namespace
+
+std::optional<std::uint64_t> step_bench_traffic(const StepBenchOptions& options,
+                                                const Tuning& tuning) {
+    std::vector<offload::TensorSpec> specs;
+    for (std::uint64_t first = 0; first < options.elements; first += bench_tensor_elements)
+        specs.push_back({fmt::format("{}", specs.size()),
+                         {std::min(bench_tensor_elements, options.elements - first)}});
+    const offload::ElementOrder order(specs);
+    const std::vector types(specs.size(), offload::ParameterType::bf16);
+    const auto needs = options.hyper.needs();
+    const bool has_drives = !options.nvme.empty();
+    try {
+        const auto plan = make_tensor_plan(
+            order, types,
+            {.state_planes = needs.state_planes,
+             .passes = needs.passes,
+             .state = options.state,
+             .host_bytes = options.host_bytes,
+             .nvme = has_drives ? offload::NvmeTier::present : offload::NvmeTier::absent,
+             .drives = std::max<std::size_t>(options.nvme.size(), 1),
+             .commits = has_drives && options.durability == offload::Durability::on
+                            ? offload::Commits::possible
+                            : offload::Commits::never,
+             .chunk_bytes = tuning.chunk_bytes,
+             .windows = windows_of(tuning)});
+        return plan.update.nvme_read_bytes_per_step + plan.update.nvme_written_bytes_per_step;
+    } catch (const offload::PlanRefused&) {
+        return std::nullopt;
+    }
+}
 
 std::optional<StoredTuning> tune_step_bench(TrainSettings settings, double limit_s,
                                             StepBenchOptions& options, Console& console) {
@@ -53,15 +96,17 @@ std::optional<StoredTuning> tune_step_bench(TrainSettings settings, double limit
     ComputePool pool(options.threads, options.isa);
     console.line(
         fmt::format("tuning: up to {:.3g} s for faster chunks, windows, I/O and threads", limit_s));
-    const auto outcome = tune({.settings = settings,
-                               .defaults = defaults,
-                               .drives = tuned_drives(settings),
-                               .parameters = options.elements,
-                               .memory_bytes = options.host_bytes,
-                               .passes = &pool,
-                               .traffic_ratio = [](const Tuning&) { return 1.0; },
-                               .limit_s = limit_s,
-                               .stop = options.stop});
+    const auto outcome =
+        tune({.settings = settings,
+              .defaults = defaults,
+              .drives = tuned_drives(settings),
+              .parameters = options.elements,
+              .memory_bytes = options.host_bytes,
+              .passes = &pool,
+              .traffic_ratio =
+                  [&](const Tuning& tuning) { return traffic_ratio(options, tuning, defaults); },
+              .limit_s = limit_s,
+              .stop = options.stop});
     if (!outcome)
         console.line("tuning: none, since --host-mem and the state have no room for a search");
     if (!outcome || options.stop())

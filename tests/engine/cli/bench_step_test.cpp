@@ -11,11 +11,13 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/cli/usage_error.h"
 #include "engine/cli/verbs/bench.h"
 #include "engine/cli/verbs/bench_step_run.h"
+#include "engine/cli/verbs/bench_step_tune.h"
 #include "engine/measure/profile.h"
 #include "offload/plan.h"
 #include "tests/support/temporary_folder.h"
@@ -197,6 +199,36 @@ TEST_CASE("bench step: a tuning is searched for, told, and kept for runs like it
     CHECK(found.key.threads == 2);
     CHECK_THAT(ended.human, Contains("kept in " + profile.string()));
     CHECK(files_below(folder.path() / "drive") == 0);
+}
+
+TEST_CASE("bench step: what a tuning would move is what steps by it move") {
+    const TemporaryFolder folder;
+    constexpr std::uint64_t elements = 6'000'001;
+    StepBenchOptions options{
+        .elements = elements, .host_bytes = std::size_t{24} << 20, .nvme = {folder.path()}};
+    std::vector<double> all;
+    for (const auto& [optimizer, durable] : {std::pair{"adamw", "on"}, {"lamb", "off"}}) {
+        options.durability =
+            durable == std::string("on") ? offload::Durability::on : offload::Durability::off;
+        if (optimizer == std::string("lamb"))
+            options.hyper = offload::HyperGroups::Layerwise{cpu_optim::LambHyperParameters{}};
+        for (const std::uint64_t chunk_kib : {64U, 512U}) {
+            CAPTURE(optimizer, chunk_kib);
+            const auto traffic =
+                step_bench_traffic(options, {.chunk_bytes = chunk_kib << 10, .update_window = 0});
+            REQUIRE(traffic.has_value());
+            const auto root =
+                measured({"--elements", std::to_string(elements), "--host-mem", "24MiB", "--nvme",
+                          folder.path().string(), "--optimizer", optimizer, "--durable", durable,
+                          "--chunk-size", fmt::format("{}KiB", chunk_kib)});
+            const auto moved = root["nvme_bytes_per_parameter"].get<double>() * elements;
+            CHECK(moved == Approx(static_cast<double>(*traffic)));
+            all.push_back(moved);
+        }
+    }
+    CHECK(all[1] > 1.05 * all[0]);  // larger chunks leave less memory to the state
+    CHECK_FALSE(
+        step_bench_traffic(options, {.chunk_bytes = 16 << 20, .update_window = 16}).has_value());
 }
 
 TEST_CASE("bench step: what a search needs and what it finds itself is said") {

@@ -180,6 +180,21 @@ TEST_CASE("tuner: a short search leaves nothing behind and keeps to its rungs an
     CHECK(std::filesystem::is_empty(folder.path()));
 }
 
+TEST_CASE("tuner: what moves more bytes than it could gain is not so much as timed") {
+    const TemporaryFolder folder;
+    const auto settings = settings_on(folder.path());
+    const auto outcome = tune(
+        {.settings = settings,
+         .defaults = small_chunks,
+         .parameters = 2'000'000,
+         .memory_bytes = 48 * mib,
+         .traffic_ratio = [](const Tuning& tuning) { return tuning == small_chunks ? 1 : 1.06; },
+         .limit_s = 20});
+    REQUIRE(outcome.has_value());
+    CHECK(outcome->values == small_chunks);
+    CHECK(outcome->whole);  // at once, whatever the time
+}
+
 TEST_CASE("tuner: what is as in the defaults is not set") {
     auto found = small_chunks;
     CHECK(differences(found, small_chunks) == Tuning{});
