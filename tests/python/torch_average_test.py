@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Spillway authors
 """Averages of the weights inside the step, against torch.optim.swa_utils.AveragedModel and wherever they lie."""
+import torch_support  # noqa: F401  first, since it skips the test where torch is missing
 import copy
 import io
 import itertools

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Spillway authors
 """spillway.torch does what torch.optim.Optimizer does, and says no where it cannot."""
+import torch_support  # noqa: F401  first, since it skips the test where torch is missing
 import contextlib
 import gc
 import multiprocessing

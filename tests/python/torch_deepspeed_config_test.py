@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The Spillway authors
 """from_deepspeed_config(): what is taken over, and what is refused by its key."""
+import torch_support  # noqa: F401  first, since it skips the test where torch is missing
 import json
 import os
 
