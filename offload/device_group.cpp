@@ -10,6 +10,7 @@
 
 #include "offload/detail/gradients/gradient_chain.h"
 #include "offload/detail/weights/gathered_weights.h"
+#include "offload/detail/weights/pass_ends.h"
 
 namespace spillway::offload {
 namespace {
@@ -46,7 +47,8 @@ class DeviceGroup::Impl {
           shares_(shares_of(order, units, plan.ranks)),
           context_{monitor_, engine, plan_, shares_, members_, options.patience_s},
           weights_(context_),
-          gradients_(context_) {}
+          gradients_(context_),
+          ends_(context_) {}
 
     /// What the compute streams still have to do uses the group's memory.
     ~Impl() {
@@ -84,6 +86,7 @@ class DeviceGroup::Impl {
         for (auto& rank : ranks)
             rank.join();
         monitor_.throw_if_poisoned();
+        ends_.pass_ended();
     }
 
     detail::GatheredWeights& weights() noexcept { return weights_; }
@@ -107,6 +110,7 @@ class DeviceGroup::Impl {
             throw context_.failed(rank, error.what());
         }
         gradients_.ended(rank);
+        ends_.rank_ended(rank);
     }
 
     const GroupPlan plan_;
@@ -116,6 +120,7 @@ class DeviceGroup::Impl {
     detail::GroupContext context_;
     detail::GatheredWeights weights_;
     detail::GradientChain gradients_;
+    detail::PassEnds ends_;
 };
 
 DeviceGroup::DeviceGroup(OffloadEngine& engine, const ElementOrder& order,

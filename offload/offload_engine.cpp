@@ -18,7 +18,7 @@
 #include "offload/detail/state/committer.h"
 #include "offload/detail/state/folder_checks.h"
 #include "offload/detail/state/master_reader.h"
-#include "offload/detail/trace/engine_trace.h"
+#include "offload/detail/trace/group_trace.h"
 #include "offload/detail/update/training_update.h"
 #include "offload/detail/update/update_pipeline.h"
 #include "offload/detail/update/update_rules.h"
@@ -43,6 +43,7 @@ class OffloadEngine::Impl {
           options_(std::move(options)),
           device_(device),
           compute_(compute),
+          devices_(options_.group_ranks),
           ledger_(plan_.host_bytes),
           trace_(open_trace()),
           planes_(plan_, order_.tiles(), ledger_),
@@ -70,11 +71,12 @@ class OffloadEngine::Impl {
                                        options_.durability, tensor_steps_, nullptr, trace_.commit});
         streamer_ = std::make_unique<detail::WeightStreamer>(
             detail::WeightStreamer::Context{monitor_, board_, store_, planes_, plan_, device_,
-                                            compute_, stalls_, update_time_, options_.isa, trace_},
+                                            compute_, stream_stalls(), update_time_, options_.isa,
+                                            trace_},
             detail::tiles_of_units(order_, units_), ledger_);
         collector_ = std::make_unique<detail::GradientCollector>(
             detail::GradientCollector::Context{monitor_, order_, units_, planes_, plan_, spill,
-                                               device_, compute_, stalls_, options_.isa,
+                                               device_, compute_, stream_stalls(), options_.isa,
                                                options_.norms, trace_},
             ledger_);
         pipeline_ = std::make_unique<detail::UpdatePipeline>(
@@ -137,12 +139,15 @@ class OffloadEngine::Impl {
     void release_weights(std::size_t unit) { streamer_->release(unit); }
 
     std::unique_ptr<ActivationStore> open_activations(cuda::Device& device, cuda::Stream& compute) {
+        return open_activations(device, compute, stalls_, trace_);
+    }
+    std::unique_ptr<ActivationStore> open_activations(cuda::Device& device, cuda::Stream& compute,
+                                                      detail::StallTotals& stalls,
+                                                      const detail::EngineTrace& trace) {
         if (plan_.activations.moved_bytes() == 0)
             return nullptr;
-        // A row is one stream's: only the device's that weights are streamed to is recorded.
         const detail::ActivationMover::Context context{
-            monitor_, plan_.activations, device,
-            compute,  stalls_,           &device == &device_ ? trace_ : detail::EngineTrace()};
+            monitor_, plan_.activations, device, compute, stalls, trace};
         return std::make_unique<detail::ActivationMover>(
             context,
             detail::ActivationSpill(queues_, folder_.extents_folders(), plan_.activations,
@@ -234,7 +239,16 @@ class OffloadEngine::Impl {
             notes.push_back(staging_.note());
         return notes;
     }
-    [[nodiscard]] TraceRow compute_row() const noexcept { return trace_.compute; }
+    [[nodiscard]] TraceRow compute_row(unsigned rank) const noexcept {
+        return devices_.empty() ? trace_.compute : devices_.at(rank).trace.compute;
+    }
+    [[nodiscard]] detail::DeviceRecord& device_record(unsigned rank) {
+        if (rank >= devices_.size())
+            throw std::logic_error(fmt::format(
+                "rank {} is asked for of an engine for a group of {}", rank, devices_.size()));
+        return devices_[rank];
+    }
+    [[nodiscard]] StallCause weights_kept_by() const noexcept { return streamer_->kept_by(); }
 
   private:
     [[nodiscard]] CommitTableShape shape() const {
@@ -242,11 +256,24 @@ class OffloadEngine::Impl {
                 detail::place_count(order_.tiles(), options_.durability,
                                     folder_.manifest().region_tiles)};
     }
-    [[nodiscard]] detail::EngineTrace open_trace() const {
+    [[nodiscard]] detail::EngineTrace open_trace() {
+        if (!devices_.empty()) {
+            const auto inputs = plan_.activations.moved_bytes() != 0 ? detail::LayerInputs::leave
+                                                                     : detail::LayerInputs::stay;
+            auto all = detail::trace_group(options_.trace, options_.group_ranks, inputs);
+            for (std::size_t rank = 0; rank < devices_.size(); ++rank)
+                devices_[rank].trace = all.devices[rank];
+            return all.engine;
+        }
         auto rows = detail::trace_engine(options_.trace, device_.memory_kind());
         if (plan_.activations.moved_bytes() != 0)
             detail::trace_activations(options_.trace, rows);
         return rows;
+    }
+    /// In a group it is not the client that acquires units here: those who do say for themselves
+    /// what a device waits for.
+    [[nodiscard]] detail::StallTotals& stream_stalls() noexcept {
+        return devices_.empty() ? stalls_ : unit_waits_;
     }
     [[nodiscard]] detail::TileStore open_store() {
         auto drives =
@@ -315,6 +342,8 @@ class OffloadEngine::Impl {
 
     detail::Monitor monitor_;
     detail::StallTotals stalls_;
+    detail::StallTotals unit_waits_;             ///< of who brings units to a group
+    std::vector<detail::DeviceRecord> devices_;  ///< of a group, by rank
     detail::StallTotals update_time_;
     detail::MemoryLedger ledger_;
     nvme::HugePageArena work_;
@@ -341,11 +370,9 @@ class OffloadEngine::Impl {
 
 OffloadStatistics OffloadEngine::Impl::statistics() const {
     OffloadStatistics all;
-    all.stall_nvme_read_s = stalls_.seconds(StallCause::nvme_read);
-    all.stall_nvme_write_s = stalls_.seconds(StallCause::nvme_write);
-    all.stall_link_s = stalls_.seconds(StallCause::link);
-    all.stall_cpu_s = stalls_.seconds(StallCause::cpu);
-    all.stall_commit_s = stalls_.seconds(StallCause::commit);
+    all.stall = stalls_.all();
+    for (const auto& device : devices_)
+        all.stall_of_devices.push_back(device.stalls.all() + all.stall);
     all.update_busy_s = update_time_.seconds(StallCause::cpu);
     all.update_wall_s = pipeline_->wall_s();
     all.commit_wall_s = committer_->wall_s();
@@ -392,6 +419,12 @@ std::unique_ptr<ActivationStore> OffloadEngine::open_activations(cuda::Device& d
                                                                  cuda::Stream& compute) {
     return impl_->open_activations(device, compute);
 }
+std::unique_ptr<ActivationStore> OffloadEngine::open_activations(cuda::Device& device,
+                                                                 cuda::Stream& compute,
+                                                                 unsigned rank) {
+    auto& record = impl_->device_record(rank);
+    return impl_->open_activations(device, compute, record.stalls, record.trace);
+}
 float* OffloadEngine::acquire_gradient(std::size_t unit) {
     return impl_->acquire_gradient(unit);
 }
@@ -431,8 +464,14 @@ std::string_view OffloadEngine::io_backend_name() const noexcept {
 std::vector<std::string> OffloadEngine::io_notes() const {
     return impl_->io_notes();
 }
-TraceRow OffloadEngine::compute_row() const noexcept {
-    return impl_->compute_row();
+TraceRow OffloadEngine::compute_row(unsigned rank) const noexcept {
+    return impl_->compute_row(rank);
+}
+detail::DeviceRecord& OffloadEngine::device_record(unsigned rank) {
+    return impl_->device_record(rank);
+}
+detail::StallCause OffloadEngine::weights_kept_by() const noexcept {
+    return impl_->weights_kept_by();
 }
 
 }  // namespace spillway::offload

@@ -21,10 +21,16 @@
 #include "offload/hyper_groups.h"
 #include "offload/io_options.h"
 #include "offload/plan.h"
+#include "offload/stall_seconds.h"
 #include "offload/state_folder.h"
 #include "offload/step_trace.h"
 
 namespace spillway::offload {
+
+namespace detail {
+struct DeviceRecord;
+enum class StallCause : std::uint8_t;
+}  // namespace detail
 
 /// Which sums of squares a GradientSummary has.
 enum class GradientNorms { of_all, of_each_tensor };
@@ -39,6 +45,9 @@ struct OffloadOptions {
     std::optional<AverageRule> average;  ///< of the weights, if the plan has a plane for it
     std::uint64_t rounding_seed = 0;     ///< of lossy state: part of the run
     StepTrace* trace = nullptr;          ///< records what the engine does; must outlive it
+    /// Devices that share its units (DeviceGroup), each with lanes and stalls of its own; 0: none,
+    /// the client computes on the engine's device.
+    unsigned group_ranks = 0;
 };
 
 /// The fp32 gradients of a step, summed over tiles in order.
@@ -73,17 +82,15 @@ struct RecoveredRun {
     std::string warning;  ///< a newer commit that was found torn and passed over; "" if none
 };
 
-/// Seconds the driving thread waited inside this engine, by cause, and bytes moved, since
-/// construction.
+/// Seconds waited and bytes moved, since construction.
 struct OffloadStatistics {
-    double stall_nvme_read_s = 0;
-    double stall_nvme_write_s = 0;
-    double stall_link_s = 0;
-    double stall_cpu_s = 0;  ///< for an update (its arithmetic) or a gradient scan
-    double stall_commit_s = 0;
-    double update_busy_s = 0;   ///< arithmetic of updates, on its own threads
-    double update_wall_s = 0;   ///< from an update's decision to its last write
-    double commit_wall_s = 0;   ///< of commits, whoever waited; stall_commit_s is not hidden
+    /// Of the compute stream and the thread that drives it; with a group of devices, of that thread
+    /// alone, while which all devices stand still.
+    StallSeconds stall;
+    std::vector<StallSeconds> stall_of_devices;  ///< of a group, by rank, with what `stall` has
+    double update_busy_s = 0;                    ///< arithmetic of updates, on its own threads
+    double update_wall_s = 0;                    ///< from an update's decision to its last write
+    double commit_wall_s = 0;   ///< of commits, whoever waited; stall.commit is not hidden
     double commit_write_s = 0;  ///< of it: planes in host memory being written
     double commit_flush_s = 0;  ///< of it: data, table and record being flushed
     std::uint64_t nvme_read_bytes = 0;
@@ -139,6 +146,10 @@ class OffloadEngine {
     /// the engine must outlive it. Null: the plan moves none.
     [[nodiscard]] std::unique_ptr<ActivationStore> open_activations(cuda::Device& device,
                                                                     cuda::Stream& compute);
+    /// The same for a device of a group.
+    [[nodiscard]] std::unique_ptr<ActivationStore> open_activations(cuda::Device& device,
+                                                                    cuda::Stream& compute,
+                                                                    unsigned rank);
 
     /// Blocks until every gradient of the step has been taken in and scanned.
     [[nodiscard]] GradientSummary finish_gradients();
@@ -170,8 +181,15 @@ class OffloadEngine {
     [[nodiscard]] std::string_view io_backend_name() const noexcept;
     /// What its I/O does without and why, a sentence each: nothing that changes a result.
     [[nodiscard]] std::vector<std::string> io_notes() const;
-    /// Where the client records its work on the compute stream; empty without a trace.
-    [[nodiscard]] TraceRow compute_row() const noexcept;
+    /// Where the client records its work on the compute stream, with a group of devices that of one
+    /// rank; empty without a trace.
+    [[nodiscard]] TraceRow compute_row(unsigned rank = 0) const noexcept;
+
+    // ---- for DeviceGroup
+    /// Throws std::logic_error for a rank that the options do not have.
+    [[nodiscard]] detail::DeviceRecord& device_record(unsigned rank);
+    /// What kept the unit that was acquired last.
+    [[nodiscard]] detail::StallCause weights_kept_by() const noexcept;
 
   private:
     class Impl;

@@ -33,7 +33,8 @@ constexpr std::size_t most_event_bytes = 256;
 constexpr std::uint64_t least_wait_ns = 1000;
 
 constexpr std::array<std::string_view, trace_causes> cause_names{
-    "nvme_read", "nvme_write", "link", "cpu", "commit", "compute", "weights", "gradients", "other"};
+    "nvme_read", "nvme_write", "link",    "cpu",       "commit",
+    "devices",   "compute",    "weights", "gradients", "other"};
 
 struct Event {
     const char* name = nullptr;
@@ -48,7 +49,7 @@ enum class RowKind { work, wait, mark };
 struct Row {
     std::string name;
     RowKind kind = RowKind::mark;
-    std::size_t lane = 0;  ///< but of marks
+    std::vector<std::size_t> lanes;  ///< one, of waits perhaps several, of marks none
     bool open = false;
     Event event;
 };
@@ -108,12 +109,12 @@ class StepTrace::Impl {
         return clock_.add(lane);
     }
 
-    std::size_t add_row(RowKind kind, std::size_t lane, std::string name) {
+    std::size_t add_row(RowKind kind, std::vector<std::size_t> lanes, std::string name) {
         const std::lock_guard lock(mutex_);
         Row row;
-        row.name = name.empty() ? lane_names_.at(lane) : std::move(name);
+        row.name = name.empty() ? lane_names_.at(lanes.front()) : std::move(name);
         row.kind = kind;
-        row.lane = lane;
+        row.lanes = std::move(lanes);
         rows_.push_back(std::move(row));
         return rows_.size() - 1;
     }
@@ -147,9 +148,10 @@ class StepTrace::Impl {
         if (row.open)
             close(index, at_ns, TraceCause::other);
         if (row.kind == RowKind::work)
-            clock_.work_begins(row.lane, at_ns);
+            clock_.work_begins(row.lanes.front(), at_ns);
         else if (row.kind == RowKind::wait)
-            clock_.wait_begins(row.lane, index, at_ns);
+            for (const auto lane : row.lanes)
+                clock_.wait_begins(lane, index, at_ns);
         row.open = true;
         row.event = {name, numbers, at_ns, 0, index};
     }
@@ -164,7 +166,7 @@ class StepTrace::Impl {
         const std::lock_guard lock(mutex_);
         auto& row = rows_[index];
         if (std::exchange(row.open, false) && row.kind == RowKind::work)
-            clock_.work_ends(row.lane, now_ns());
+            clock_.work_ends(row.lanes.front(), now_ns());
     }
 
     const TraceSummary& finish() {
@@ -198,9 +200,10 @@ class StepTrace::Impl {
         auto& row = rows_[index];
         row.open = false;
         if (row.kind == RowKind::work)
-            clock_.work_ends(row.lane, at_ns);
+            clock_.work_ends(row.lanes.front(), at_ns);
         if (row.kind == RowKind::wait) {
-            clock_.wait_ends(row.lane, index, cause, at_ns);
+            for (const auto lane : row.lanes)
+                clock_.wait_ends(lane, index, cause, at_ns);
             row.event.name = trace_cause_name(cause).data();
             if (at_ns - row.event.begin_ns < least_wait_ns)
                 return;
@@ -264,7 +267,7 @@ class StepTrace::Impl {
             for (std::size_t cause = 0; cause < trace_causes; ++cause)
                 times.idle_s[cause] = seconds(clock_.times(lane).idle_ns[cause]);
             for (std::size_t row = 0; row < rows_.size(); ++row) {
-                if (rows_[row].kind == RowKind::work && rows_[row].lane == lane)
+                if (rows_[row].kind == RowKind::work && rows_[row].lanes.front() == lane)
                     times.rows.push_back(row + 1);
             }
             summary.lanes.push_back(std::move(times));
@@ -367,13 +370,16 @@ std::size_t StepTrace::add_lane(TraceLane lane) {
     return impl_->add_lane(lane);
 }
 TraceRow StepTrace::add_row(std::size_t lane, std::string name) {
-    return {this, impl_->add_row(RowKind::work, lane, std::move(name))};
+    return {this, impl_->add_row(RowKind::work, {lane}, std::move(name))};
 }
 TraceRow StepTrace::add_wait_row(std::size_t lane, std::string name) {
-    return {this, impl_->add_row(RowKind::wait, lane, std::move(name))};
+    return add_wait_row(std::vector{lane}, std::move(name));
+}
+TraceRow StepTrace::add_wait_row(std::vector<std::size_t> lanes, std::string name) {
+    return {this, impl_->add_row(RowKind::wait, std::move(lanes), std::move(name))};
 }
 TraceRow StepTrace::add_mark_row(std::string name) {
-    return {this, impl_->add_row(RowKind::mark, 0, std::move(name))};
+    return {this, impl_->add_row(RowKind::mark, {}, std::move(name))};
 }
 void StepTrace::start() {
     impl_->start();

@@ -14,7 +14,7 @@
 
 namespace spillway::offload {
 
-/// What a lane stands still for: the first five as in the stalls that a run reports, then work of
+/// What a lane stands still for: the first six as in the stalls that a run reports, then work of
 /// other lanes.
 enum class TraceCause : std::uint8_t {
     nvme_read,
@@ -22,12 +22,13 @@ enum class TraceCause : std::uint8_t {
     link,
     cpu,  ///< an update's arithmetic
     commit,
+    devices,    ///< what other devices of a group have yet to do, and copies between them
     compute,    ///< forward and backward
     weights,    ///< joining a weight's halves
     gradients,  ///< adding up and scanning
     other,      ///< nothing that is traced: the loop around the steps
 };
-inline constexpr std::size_t trace_causes = 9;
+inline constexpr std::size_t trace_causes = 10;
 /// "nvme_read", ...
 [[nodiscard]] std::string_view trace_cause_name(TraceCause cause) noexcept;
 
@@ -121,6 +122,8 @@ class StepTrace {
     [[nodiscard]] TraceRow add_row(std::size_t lane, std::string name = "");
     /// A row of waits of `lane`, which is not busy meanwhile.
     [[nodiscard]] TraceRow add_wait_row(std::size_t lane, std::string name);
+    /// Of waits that several lanes are in at once.
+    [[nodiscard]] TraceRow add_wait_row(std::vector<std::size_t> lanes, std::string name);
     /// A row that belongs to no lane: marks.
     [[nodiscard]] TraceRow add_mark_row(std::string name);
 

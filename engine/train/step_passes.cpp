@@ -69,11 +69,10 @@ class GroupPasses final : public StepPasses {
         for (const auto& member : machine.members()) {
             const auto rank = static_cast<unsigned>(steps_.size());
             parameters_.emplace_back(group_, rank);
-            inputs_.push_back(engine.open_activations(member.device, member.compute));
-            // A row of the trace is one stream's.
+            inputs_.push_back(engine.open_activations(member.device, member.compute, rank));
             steps_.push_back(std::make_unique<Gpt2Step>(
                 member.device, member.compute, *machine.pool, run.layout.config, run.plan.shape,
-                rank == 0 ? engine.compute_row() : offload::TraceRow(), inputs_.back().get()));
+                engine.compute_row(rank), inputs_.back().get()));
         }
     }
 

@@ -44,12 +44,25 @@ Json plan_json(const TrainResult& r) {
             {"bytes_without_offloading", bytes_without_offloading(plan, r.parameters)}};
 }
 
-Json stall_json(const offload::OffloadStatistics& s) {
-    return {{"nvme_read", s.stall_nvme_read_s},
-            {"nvme_write", s.stall_nvme_write_s},
-            {"link", s.stall_link_s},
-            {"cpu", s.stall_cpu_s},
-            {"commit", s.stall_commit_s}};
+Json stall_json(const offload::StallSeconds& s) {
+    return {{"nvme_read", s.nvme_read}, {"nvme_write", s.nvme_write},
+            {"link", s.link},           {"cpu", s.cpu},
+            {"commit", s.commit},       {"devices", s.devices}};
+}
+
+/// Of several devices that one's which stood still longest: it sets the pace.
+const offload::StallSeconds& longest_stall(const offload::OffloadStatistics& s) {
+    const auto longest =
+        std::ranges::max_element(s.stall_of_devices, {}, &offload::StallSeconds::sum);
+    return longest == s.stall_of_devices.end() ? s.stall : *longest;
+}
+
+/// Each device of a run on several, by rank; empty for one.
+Json devices_json(const TrainResult& r) {
+    auto devices = Json::array();
+    for (const auto& stall : r.offload.stall_of_devices)
+        devices.push_back({{"stall_s", stall_json(stall)}});
+    return devices;
 }
 
 Json peak_json(const PeakMemory& peak) {
@@ -158,7 +171,8 @@ std::string train_report_json(const TrainResult& r) {
                   {"backward", r.phases.backward_s},
                   {"optimizer", r.offload.update_wall_s},
                   {"commit", r.offload.commit_wall_s}}},
-                {"stall_s", r.budgets.ranks > 1 ? Json(nullptr) : stall_json(r.offload)},
+                {"stall_s", stall_json(longest_stall(r.offload))},
+                {"devices", devices_json(r)},
                 {"bytes", bytes_json(r)},
                 {"drives", drives_json(r.offload)},
                 {"moved", moved_json(r.moved)},

@@ -24,7 +24,7 @@ CommitCost commit_cost(const offload::OffloadStatistics& from,
             .wall_s = to.commit_wall_s - from.commit_wall_s,
             .write_s = to.commit_write_s - from.commit_write_s,
             .flush_s = to.commit_flush_s - from.commit_flush_s,
-            .exposed_s = to.stall_commit_s - from.stall_commit_s};
+            .exposed_s = to.stall.commit - from.stall.commit};
 }
 
 std::string to_client_state(const RunProgress& progress) {

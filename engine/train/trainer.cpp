@@ -36,7 +36,8 @@ constexpr std::uint64_t most_consecutive_skips = 10;
 
 offload::OffloadOptions engine_options(const TrainSettings& settings,
                                        const std::vector<offload::DriveIo>& drive_io,
-                                       offload::StepTrace* trace, Console& console) {
+                                       offload::StepTrace* trace, unsigned ranks,
+                                       Console& console) {
     offload::OffloadOptions options;
     options.threads = update_threads_of(settings.tuning, settings.threads);
     options.isa = cpu_optim::parse_isa(settings.isa);
@@ -51,6 +52,7 @@ offload::OffloadOptions engine_options(const TrainSettings& settings,
     options.average = average_rule(settings);
     options.rounding_seed = settings.seed;
     options.trace = trace;
+    options.group_ranks = ranks > 1 ? ranks : 0;
     return options;
 }
 
@@ -69,10 +71,11 @@ class Trainer::Impl {
           drive_io_(choose_drive_io(settings_)),
           trace_(setup.trace ? std::move(setup.trace) : open_trace(settings_, console)),
           steps_row_(trace_ ? trace_->add_mark_row("steps") : offload::TraceRow()),
-          engine_(*std::exchange(setup.folder, std::nullopt), setup.run.layout.order,
-                  setup.run.layout.units, setup.machine.engine_device(),
-                  setup.machine.engine_compute(), setup.run.plan.offload,
-                  engine_options(settings_, drive_io_, trace_.get(), console)),
+          engine_(
+              *std::exchange(setup.folder, std::nullopt), setup.run.layout.order,
+              setup.run.layout.units, setup.machine.engine_device(), setup.machine.engine_compute(),
+              setup.run.plan.offload,
+              engine_options(settings_, drive_io_, trace_.get(), setup.run.budgets.ranks, console)),
           passes_(make_passes(setup.run, setup.machine, engine_)),
           training_uses_(
               gpt2_training_uses(setup.run.layout.config,

@@ -18,7 +18,8 @@ RUN = ["--model", "gpt2:2x128x2", "--context", "64", "--batch", "2", "--seq", "6
        "--eval-sequences", "0", "--probe", "off", "--chunk-size", "64KiB", "--threads", "2"]
 TINY = ["--model", "gpt2:1x32x1", "--context", "32", "--batch", "1", "--seq", "8", "--schedule-steps", "9000",
         "--eval-sequences", "0", "--probe", "off", "--threads", "1"]
-CAUSES = {"nvme_read", "nvme_write", "link", "cpu", "commit", "compute", "weights", "gradients", "other"}
+STALLS = ("nvme_read", "nvme_write", "link", "cpu", "commit", "devices")
+CAUSES = {*STALLS, "compute", "weights", "gradients", "other"}
 
 
 def spans(trace):
@@ -81,17 +82,37 @@ def check_placement(folder, device, host_mem, expected_lanes):
     trace = json.loads((folder / "t.json").read_text())
     lanes = check_sums(trace, result["wall_s"])
     assert set(lanes) == expected_lanes, set(lanes)
-    check_what_ran(trace, lanes, steps=6, blocks=2 * result["plan"]["micro_batches"])
+    ranks = result["plan"]["devices"]
+    check_what_ran(trace, lanes, steps=6, blocks=2 * result["plan"]["micro_batches"] * ranks)
     summary = {lane["name"]: lane for lane in result["trace"]["lanes"]}
     for name, lane in lanes.items():
         shown = summary[name]
         assert shown["busy_s"] == lane["busy_s"], (shown, lane)
         assert shown["idle_s"] == {cause: s for cause, s in lane["idle_s"].items() if s > 0}, (shown, lane)
     # What compute stood still for is what the run reports, in the same words.
-    for cause in ("nvme_read", "nvme_write", "link", "cpu", "commit"):
-        idle, stall = lanes["compute"]["idle_s"][cause], result["stall_s"][cause]
-        assert idle <= stall + 0.02 * result["wall_s"], (cause, idle, stall)
+    stalls = [device["stall_s"] for device in result["devices"]] or [result["stall_s"]]
+    assert len(stalls) == ranks and result["stall_s"] == max(stalls, key=lambda stall: sum(stall.values())), result
+    for rank, stall in enumerate(stalls):
+        assert set(stall) == set(STALLS), stall
+        compute = lanes["compute" if ranks == 1 else f"device {rank} compute"]
+        for cause in STALLS:
+            idle = compute["idle_s"][cause]
+            assert idle <= stall[cause] + 0.02 * result["wall_s"], (rank, cause, idle, stall)
+        if ranks > 1:
+            check_device(trace, lanes, rank, stall, result["wall_s"])
     assert result["peak"]["host_bytes"] <= result["plan"]["host_bytes"], (result["peak"], result["plan"])
+
+
+def check_device(trace, lanes, rank, stall, wall_s):
+    """What a device of several waits for is said, nearly all of it, and it runs its own part of every pass."""
+    compute = lanes[f"device {rank} compute"]
+    unsaid = compute["idle_s"]["other"]
+    assert compute["busy_s"] + sum(stall.values()) >= 0.98 * (wall_s - unsaid), (rank, compute, stall)
+    assert stall["devices"] > 0, (rank, stall)
+    names = {event["tid"]: event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "thread_name"}
+    passes = [event for event in trace["traceEvents"] if event["name"] in ("block_forward", "block_backward")]
+    own = [event for event in passes if names[event["tid"]] == f"device {rank} compute"]
+    assert 2 * len(own) == len(passes), (rank, len(own), len(passes))
 
 
 def check_interrupted(folder):
@@ -145,6 +166,8 @@ def main():
         drive = {"compute", "weights", "gradients", "update", "commit", "drive 0 reads", "drive 0 writes"}
         check_placement(fresh(folder / "cpu"), "cpu", "16MiB", drive)
         check_placement(fresh(folder / "sim"), "sim:8MiB@1GB/s", "14MiB", drive | {"link up", "link down"})
+        devices = {f"device {rank} {what}" for rank in (0, 1) for what in ("compute", "link up", "exchange", "link down")}
+        check_placement(fresh(folder / "two"), "sim:8MiB@1GB/s,sim:8MiB@1GB/s", "16MiB", drive - {"compute"} | devices)
         check_interrupted(folder / "stopped")
         check_full_disk(folder / "full")
     print("traces hold")

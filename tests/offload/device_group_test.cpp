@@ -81,7 +81,8 @@ class Passes {
 /// An engine on a new state folder, in as little host memory as asked.
 class Engine {
   public:
-    Engine(const Passes& passes, const std::string& device, std::size_t host_bytes)
+    Engine(const Passes& passes, const std::string& device, std::size_t host_bytes,
+           unsigned group_ranks = 0)
         : passes_(passes),
           device_(cuda::make_device(device, host_bytes)),
           compute_(device_->create_stream("compute")) {
@@ -97,6 +98,7 @@ class Engine {
         const auto plan = make_plan(passes.order, passes.model.units, request);
         OffloadOptions options;
         options.isa = cpu_optim::best_isa();
+        options.group_ranks = group_ranks;
         engine_.emplace(StateFolder::create(folder_.path() / "out", folder_.path() / "drive",
                                             passes.model.tensors, "on", "{}", plan.planes),
                         passes.order, passes.model.units, *device_, *compute_, plan, options);
@@ -170,7 +172,7 @@ class Group {
 
     Group(const Passes& passes, const Settings& settings)
         : passes_(passes),
-          engine(passes, "cpu", settings.host_bytes),
+          engine(passes, "cpu", settings.host_bytes, settings.ranks),
           plan(plan_of(passes, settings.ranks, settings.device_bytes)) {
         std::vector<GroupMember> members;
         for (unsigned rank = 0; rank < settings.ranks; ++rank) {

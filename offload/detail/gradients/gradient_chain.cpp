@@ -9,11 +9,14 @@
 
 #include <fmt/format.h>
 
+#include "offload/stream_span.h"
+
 namespace spillway::offload::detail {
 
 GradientChain::GradientChain(const GroupContext& context) : context_(context) {
     const auto& plan = context_.plan;
-    for (const auto& member : context_.members) {
+    for (unsigned number = 0; number < context_.members.size(); ++number) {
+        const auto& member = context_.members[number];
         Rank rank;
         for (std::size_t i = 0; i < plan.gradient_slots; ++i) {
             rank.memory.push_back(member.device.allocate(plan.gradient_bytes));
@@ -22,6 +25,7 @@ GradientChain::GradientChain(const GroupContext& context) : context_(context) {
         rank.memory.push_back(member.device.allocate(plan.landing_bytes));
         rank.landing = rank.memory.back().as<float>();
         rank.down = member.device.create_stream("gradients down");
+        rank.stall = context_.stall_of(number);
         ranks_.push_back(std::move(rank));
     }
 }
@@ -34,7 +38,7 @@ void GradientChain::begin_pass() {
 
 float* GradientChain::acquire(unsigned number, std::size_t unit) {
     auto& rank = ranks_.at(number);
-    std::optional<Sum> former;
+    rank.stall->begin();
     auto lock = context_.monitor.lock();
     const auto free_slot = [&] {
         return std::ranges::find_if(rank.slots, [](const Slot& slot) { return !slot.unit; });
@@ -44,21 +48,29 @@ float* GradientChain::acquire(unsigned number, std::size_t unit) {
     slot.unit = unit;
     slot.held = true;
     const auto read = std::exchange(slot.read, {});
-    if (number > 0) {
-        auto& before = ranks_[number - 1];
-        context_.monitor.wait(lock, [&] { return !before.sums.empty() || before.ended; });
-        if (before.sums.empty() || before.sums.front().unit != unit)
-            throw std::logic_error(
-                fmt::format("rank {} has left no gradient of unit {}", number - 1, unit));
-        former = std::move(before.sums.front());
-        before.sums.pop_front();
-    }
     lock.unlock();
     for (const auto& event : read)
         context_.members[number].compute.wait(event);
-    if (former)
-        take_over(number, *former, slot.data);
+    // The last one's go to the host, the others' to the next rank.
+    rank.stall->end(number == last() ? StallCause::link : StallCause::devices);
+    if (number > 0) {
+        rank.stall->begin();
+        take_over(number, former_sum(number, unit), slot.data);
+        rank.stall->end(StallCause::devices);
+    }
     return slot.data;
+}
+
+GradientChain::Sum GradientChain::former_sum(unsigned number, std::size_t unit) {
+    auto& before = ranks_[number - 1];
+    auto lock = context_.monitor.lock();
+    context_.monitor.wait(lock, [&] { return !before.sums.empty() || before.ended; });
+    if (before.sums.empty() || before.sums.front().unit != unit)
+        throw std::logic_error(
+            fmt::format("rank {} has left no gradient of unit {}", number - 1, unit));
+    auto sum = std::move(before.sums.front());
+    before.sums.pop_front();
+    return sum;
 }
 
 /// Device to device, on the stream that goes on with it.
@@ -68,7 +80,11 @@ void GradientChain::take_over(unsigned number, const Sum& sum, float* to) {
     const auto* const from = ranks_[number - 1].slots[sum.slot].data;
     const auto bytes =
         static_cast<std::size_t>(context_.units[sum.unit].elements().size()) * sizeof(float);
-    compute.launch("take gradient over", [from, to, bytes] { std::memcpy(to, from, bytes); });
+    {
+        const StreamSpan span(compute, context_.record(number).trace.taken_over, "take over",
+                              {.what = "unit", .number = sum.unit, .bytes = bytes});
+        compute.launch("take gradient over", [from, to, bytes] { std::memcpy(to, from, bytes); });
+    }
     give_back(number - 1, sum.slot, {compute.record()});
 }
 
@@ -142,14 +158,18 @@ cuda::Event GradientChain::bring_share(unsigned number, const Sum& sum, float* h
     const auto range = unit.of(number);
     const auto first = range.begin - unit.elements().begin;
     const auto bytes = static_cast<std::size_t>(range.size()) * sizeof(float);
+    const auto& trace = context_.record(number).trace;
+    const TraceNumbers numbers{.what = "unit", .number = sum.unit, .bytes = bytes};
     rank.down->wait(sum.ready);
     if (bytes != 0) {
         const float* from = ranks_.back().slots[sum.slot].data + first;
         if (number != last()) {
+            const StreamSpan span(*rank.down, trace.taken_share, "take share", numbers);
             rank.down->launch("take share",
                               [from, to = rank.landing, bytes] { std::memcpy(to, from, bytes); });
             from = rank.landing;
         }
+        const StreamSpan span(*rank.down, trace.gradients_down, "take", numbers);
         rank.down->copy_to_host(reinterpret_cast<std::byte*>(host + first),
                                 reinterpret_cast<const std::byte*>(from), bytes);
     }

@@ -49,9 +49,12 @@ class GradientChain {
         std::deque<Sum> sums;  ///< for the next rank, or the host; guarded by the monitor
         float* landing = nullptr;
         std::unique_ptr<cuda::Stream> down;
+        std::unique_ptr<StreamStall> stall;
         bool ended = false;  ///< guarded by the monitor
     };
 
+    /// What the rank before `rank` left of the unit, waited for.
+    [[nodiscard]] Sum former_sum(unsigned rank, std::size_t unit);
     void take_over(unsigned rank, const Sum& sum, float* to);
     void hand_over(const Sum& sum);
     /// Queues the copy of the share of `rank`; returns when it is there.

@@ -9,17 +9,18 @@
 #include <cstdint>
 
 #include "cuda/device.h"
+#include "offload/stall_seconds.h"
 #include "offload/step_trace.h"
 
 namespace spillway::offload::detail {
 
-enum class StallCause : std::uint8_t { nvme_read, nvme_write, link, cpu, commit };
-inline constexpr std::size_t stall_causes = 5;
+enum class StallCause : std::uint8_t { nvme_read, nvme_write, link, cpu, commit, devices };
+inline constexpr std::size_t stall_causes = 6;
 
 /// The trace begins its causes with these.
 [[nodiscard]] constexpr TraceCause trace_cause(StallCause cause) noexcept {
-    static_assert(static_cast<std::size_t>(TraceCause::commit) ==
-                  static_cast<std::size_t>(StallCause::commit));
+    static_assert(static_cast<std::size_t>(TraceCause::devices) ==
+                  static_cast<std::size_t>(StallCause::devices));
     return static_cast<TraceCause>(cause);
 }
 
@@ -38,6 +39,15 @@ class StallTotals {
     }
     [[nodiscard]] double seconds(StallCause cause) const noexcept {
         return static_cast<double>(nanoseconds_[static_cast<std::size_t>(cause)].load()) * 1e-9;
+    }
+
+    [[nodiscard]] StallSeconds all() const noexcept {
+        return {.nvme_read = seconds(StallCause::nvme_read),
+                .nvme_write = seconds(StallCause::nvme_write),
+                .link = seconds(StallCause::link),
+                .cpu = seconds(StallCause::cpu),
+                .commit = seconds(StallCause::commit),
+                .devices = seconds(StallCause::devices)};
     }
 
     [[nodiscard]] std::array<double, stall_causes> snapshot() const noexcept {

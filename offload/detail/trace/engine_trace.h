@@ -22,6 +22,12 @@ struct EngineTrace {
     TraceRow commit;
     TraceRow inputs;  ///< layers' inputs, copied from the device and to it
     TraceRow input_waits;
+
+    // ---- of a device in a group
+    TraceRow pass_waits;   ///< waits: of one that is through with its part of a pass
+    TraceRow gathers;      ///< units put together of all devices' shares
+    TraceRow taken_over;   ///< gradients, from the device before it
+    TraceRow taken_share;  ///< its share of a gradient, from the last device
 };
 
 /// Adds the lanes of an engine that streams weights to a device of that kind. Null: an empty one.

@@ -2,10 +2,13 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "offload/detail/weights/gathered_weights.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "offload/stream_span.h"
 
 namespace spillway::offload::detail {
 
@@ -33,6 +36,7 @@ void GatheredWeights::add_rank(unsigned rank, std::unique_ptr<cuda::Communicator
             added.kept[unit].data = allocate(context_.units[unit].share_bytes());
     added.up = device.create_stream("weights up");
     added.gather = device.create_stream("gather weights");
+    added.stall = context_.stall_of(rank);
     added.communicator = std::move(communicator);
     slot_uses_.resize(added.places.size());
     ranks_.push_back(std::move(added));
@@ -75,7 +79,9 @@ void GatheredWeights::look_at_gathers() {
 }
 
 void GatheredWeights::bring(const Use& use) {
+    const auto began_s = now_s();
     const auto* const host = use.fetches ? context_.engine.acquire_weights(use.unit) : nullptr;
+    const auto there_s = now_s();
     std::vector<cuda::Event> came, gathered;  // known when whole: fill() looks at what is known
     for (unsigned rank = 0; rank < ranks_.size(); ++rank) {
         came.push_back(fill(rank, use, host));
@@ -83,9 +89,20 @@ void GatheredWeights::bring(const Use& use) {
     }
     gathers_.push_back(std::move(gathered));
     if (host == nullptr)
-        return;
+        return note_brought(use, StallCause::devices);
+    const auto queued_s = now_s();
     context_.wait_for_all("a share of weights", came, [this] { look_at_gathers(); });
     context_.engine.release_weights(use.unit);
+    const auto longest = std::max({there_s - began_s, queued_s - there_s, now_s() - queued_s});
+    note_brought(use, longest == there_s - began_s    ? context_.engine.weights_kept_by()
+                      : longest == queued_s - there_s ? StallCause::devices
+                                                      : StallCause::link);
+}
+
+void GatheredWeights::note_brought(const Use& use, StallCause by) {
+    const auto lock = context_.monitor.lock();
+    for (auto& rank : ranks_)
+        rank.places[use.slot].brought_by = by;
 }
 
 cuda::Event GatheredWeights::wait_released(const Place& place, std::uint64_t uses) {
@@ -104,11 +121,15 @@ cuda::Event GatheredWeights::fill(unsigned number, const Use& use, const float* 
     const auto last_use = wait_released(place, use.earlier);
     auto& kept = rank.kept[use.unit];
     const bool keeps = kept.data != nullptr;
+    const auto& trace = context_.record(number).trace;
+    const TraceNumbers numbers{.what = "unit", .number = use.unit, .bytes = unit.share_bytes()};
     auto* const share = keeps ? kept.data : place.data + number * unit.share_bytes();
     cuda::Event came;
     if (host != nullptr) {
         rank.up->wait(keeps ? kept.gathered : last_use);
         const auto range = unit.of(number);
+        const StreamSpan span(*rank.up, range.size() != 0 ? trace.weights_up : TraceRow(), "fetch",
+                              numbers);
         if (range.size() != 0)
             rank.up->copy_to_device(
                 share + unit.offset_of(number) * sizeof(float),
@@ -118,7 +139,10 @@ cuda::Event GatheredWeights::fill(unsigned number, const Use& use, const float* 
         rank.gather->wait(came);
     }
     rank.gather->wait(last_use);
-    rank.communicator->all_gather(*rank.gather, share, place.data, unit.share_bytes());
+    {
+        const StreamSpan span(*rank.gather, trace.gathers, "gather", numbers);
+        rank.communicator->all_gather(*rank.gather, share, place.data, unit.share_bytes());
+    }
     kept.gathered = rank.gather->record();
     const auto lock = context_.monitor.lock();
     place.filled = kept.gathered;
@@ -131,8 +155,9 @@ void GatheredWeights::leave() noexcept {
 }
 
 const float* GatheredWeights::acquire(unsigned number, std::size_t unit) {
-    auto lock = context_.monitor.lock();
     auto& rank = ranks_.at(number);
+    rank.stall->begin();
+    auto lock = context_.monitor.lock();
     const auto index = rank.acquired;
     if (index >= uses_.size() || uses_[index].unit != unit)
         throw std::logic_error(
@@ -142,9 +167,13 @@ const float* GatheredWeights::acquire(unsigned number, std::size_t unit) {
     ++rank.acquired;
     const auto& place = rank.places[uses_[index].slot];
     const auto filled = place.filled;
+    const auto by = place.brought_by;
     const auto* const data = reinterpret_cast<const float*>(place.data);
     lock.unlock();
+    rank.stall->end(by);
+    rank.stall->begin();
     context_.members[number].compute.wait(filled);
+    rank.stall->end(StallCause::devices);
     return data + context_.units[unit].first_element();
 }
 

@@ -45,6 +45,7 @@ class GatheredWeights {
         std::uint64_t released = 0;  ///< uses
         cuda::Event last_use;
         cuda::Event filled;
+        StallCause brought_by = StallCause::link;  ///< what bringing it took longest for
     };
     /// The share of a unit that stays through a pass; null data: it does not.
     struct KeptShare {
@@ -56,12 +57,14 @@ class GatheredWeights {
         std::vector<Place> places;    ///< by slot
         std::vector<KeptShare> kept;  ///< by unit; of bring_all() alone
         std::unique_ptr<cuda::Stream> up, gather;
+        std::unique_ptr<StreamStall> stall;
         std::unique_ptr<cuda::Communicator> communicator;
         std::size_t acquired = 0;  ///< uses of the pass; guarded by the monitor
     };
 
     void add_rank(unsigned rank, std::unique_ptr<cuda::Communicator> communicator);
     void bring(const Use& use);
+    void note_brought(const Use& use, StallCause by);
     void look_at_gathers();
     /// Returns the event of the last of so many uses.
     [[nodiscard]] cuda::Event wait_released(const Place& place, std::uint64_t uses);

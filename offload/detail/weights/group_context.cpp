@@ -6,6 +6,12 @@
 
 namespace spillway::offload::detail {
 
+std::unique_ptr<StreamStall> GroupContext::stall_of(unsigned rank) const {
+    auto& device = record(rank);
+    return std::make_unique<StreamStall>(members[rank].compute, device.stalls,
+                                         device.trace.compute_stalls);
+}
+
 std::string GroupContext::name(unsigned rank) const {
     return fmt::format("rank {} of {} ({})", rank, members.size(), members[rank].device.name());
 }

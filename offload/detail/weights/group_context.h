@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "offload/detail/placement/unit_share.h"
 #include "offload/detail/threads/monitor.h"
+#include "offload/detail/trace/group_trace.h"
 #include "offload/device_group.h"
 
 namespace spillway::offload::detail {
@@ -25,6 +27,9 @@ struct GroupContext {
     double patience_s;
     static constexpr std::chrono::milliseconds between_looks{1};
 
+    [[nodiscard]] DeviceRecord& record(unsigned rank) const { return engine.device_record(rank); }
+    /// Of the compute stream of `rank`, whose waits come one behind the other.
+    [[nodiscard]] std::unique_ptr<StreamStall> stall_of(unsigned rank) const;
     /// "rank 1 of 2 (sim:64MiB)".
     [[nodiscard]] std::string name(unsigned rank) const;
     [[nodiscard]] RankFailed failed(unsigned rank, std::string_view why) const;

@@ -93,11 +93,11 @@ const float* WeightStreamer::acquire(std::size_t unit) {
     ++acquired_;
     auto& slot = slots_[*use.slot];
     const auto filled = slot.filled_event;
-    const auto cause = slot.fill_cause;
+    kept_by_ = slot.fill_cause;
     auto* const data = slot.data;
     lock.unlock();
     context_.compute.wait(filled);
-    stall_.end(cause);
+    stall_.end(kept_by_);
     return reinterpret_cast<const float*>(data);
 }
 

@@ -55,6 +55,9 @@ class WeightStreamer {
     /// The unit's first whole tile, as fp32 on the device.
     [[nodiscard]] const float* acquire(std::size_t unit);
     void release(std::size_t unit);
+    /// What filling the unit that was acquired last mostly waited for; as acquire(), from one
+    /// thread.
+    [[nodiscard]] StallCause kept_by() const noexcept { return kept_by_; }
 
   private:
     struct Slot {
@@ -127,6 +130,7 @@ class WeightStreamer {
     std::unique_ptr<cuda::Stream> copy_stream_;
     std::unique_ptr<cuda::Stream> join_stream_;
     StreamStall stall_;
+    StallCause kept_by_ = StallCause::cpu;
 
     // Guarded by the monitor.
     std::vector<Slot> slots_;

@@ -115,7 +115,7 @@ TEST_CASE("run_parts: a line tells what the commits since the last one cost") {
     step.offload.commits = 2;
     step.offload.commit_bytes = 500'000'000;
     step.offload.commit_wall_s = 0.75;
-    step.offload.stall_commit_s = 0.25;
+    step.offload.stall.commit = 0.25;
     meter.report(step);
     CHECK_THAT(human.str(), Contains("commit 0.50 GB 0.75 s (0.25 s waited)"));
 }

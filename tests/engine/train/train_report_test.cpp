@@ -113,7 +113,7 @@ TEST_CASE("train_report: what commits cost is what they took between two moments
     after.commit_wall_s = 9;
     after.commit_write_s = 6;
     after.commit_flush_s = 3;
-    after.stall_commit_s = 2;
+    after.stall.commit = 2;
     auto r = result();
     r.commit = commit_cost(before, after);
     const auto json = Json::parse(train_report_json(r)).at("commit");
