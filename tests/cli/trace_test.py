@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from support import CORPUS, fresh, program, run, temporary_folder, train  # noqa: E402
@@ -115,6 +116,20 @@ def check_device(trace, lanes, rank, stall, wall_s):
     assert 2 * len(own) == len(passes), (rank, len(own), len(passes))
 
 
+def check_picture(trace, picture, lanes):
+    """Every lane is drawn, and busy for as long as the trace says."""
+    script = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "trace_picture.py"
+    subprocess.run([sys.executable, script, trace, picture, "--title", "<a & b>"], check=True)
+    words = [text.text for text in xml.etree.ElementTree.parse(picture).iter() if text.tag.endswith("text")]
+    other = json.loads(trace.read_text())["otherData"]
+    assert "<a & b>" in words and {lane["name"] for lane in other["lanes"]} == lanes, words
+    for lane in other["lanes"]:
+        share = float(words[words.index(lane["name"]) + 1].removesuffix(" %"))
+        assert abs(share - 100 * lane["busy_s"] / other["wall_s"]) < 0.2, (lane["name"], share, lane)
+    outside = subprocess.run([sys.executable, script, trace, picture, "--from", "9999"], capture_output=True, text=True)
+    assert outside.returncode != 0 and "nothing of the trace" in outside.stderr, outside
+
+
 def check_interrupted(folder):
     """A signal ends a run with a whole trace, that another run could not take the name of."""
     (folder / "drive").mkdir(parents=True)
@@ -166,6 +181,7 @@ def main():
         drive = {"compute", "weights", "gradients", "update", "commit", "drive 0 reads", "drive 0 writes"}
         check_placement(fresh(folder / "cpu"), "cpu", "16MiB", drive)
         check_placement(fresh(folder / "sim"), "sim:8MiB@1GB/s", "14MiB", drive | {"link up", "link down"})
+        check_picture(folder / "sim" / "t.json", folder / "sim.svg", drive | {"link up", "link down"})
         devices = {f"device {rank} {what}" for rank in (0, 1) for what in ("compute", "link up", "exchange", "link down")}
         check_placement(fresh(folder / "two"), "sim:8MiB@1GB/s,sim:8MiB@1GB/s", "16MiB", drive - {"compute"} | devices)
         check_interrupted(folder / "stopped")
