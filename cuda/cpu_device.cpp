@@ -16,7 +16,9 @@ namespace {
 
 class CpuDevice final : public Device {
   public:
-    explicit CpuDevice(std::size_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+    /// `for_copies`: page-locks all buffers; null: nobody does.
+    CpuDevice(std::size_t capacity_bytes, Device* for_copies)
+        : capacity_bytes_(capacity_bytes), for_copies_(for_copies) {}
 
     std::string name() const override { return "cpu"; }
     MemoryKind memory_kind() const noexcept override { return MemoryKind::host; }
@@ -47,14 +49,21 @@ class CpuDevice final : public Device {
         const auto found = mappings_.find(data);
         if (found == mappings_.end())
             return;
-        used_bytes_ -= found->second.size_bytes();
+        used_bytes_ -= found->second.mapping.size_bytes();
         mappings_.erase(found);
     }
 
+    /// Unlocked before it is gone.
+    struct Buffer {
+        HostMapping mapping;
+        std::unique_ptr<HostRegistration> registration = nullptr;
+    };
+
     const std::size_t capacity_bytes_;
+    Device* const for_copies_;
     const std::shared_ptr<DeviceCounters> counters_ = std::make_shared<DeviceCounters>();
     mutable std::mutex mutex_;
-    std::map<std::byte*, HostMapping> mappings_;  ///< sizes sum up to used_bytes_
+    std::map<std::byte*, Buffer> mappings_;  ///< sizes sum up to used_bytes_
     std::size_t used_bytes_ = 0;
     std::size_t peak_bytes_ = 0;
 };
@@ -68,16 +77,24 @@ DeviceBuffer CpuDevice::allocate(std::size_t bytes) {
         throw OutOfDeviceMemory(name(), bytes, free_bytes);
     HostMapping mapping(bytes);
     std::byte* const data = mapping.data();
-    used_bytes_ += mapping.size_bytes();
+    const auto size_bytes = mapping.size_bytes();
+    Buffer buffer{.mapping = std::move(mapping)};
+    if (for_copies_ != nullptr)
+        buffer.registration = for_copies_->register_host(data, size_bytes);
+    mappings_.emplace(data, std::move(buffer));
+    used_bytes_ += size_bytes;
     peak_bytes_ = std::max(peak_bytes_, used_bytes_);
-    mappings_.emplace(data, std::move(mapping));
     return {*this, data, bytes};
 }
 
 }  // namespace
 
 std::unique_ptr<Device> make_cpu_device(std::size_t capacity_bytes) {
-    return std::make_unique<CpuDevice>(capacity_bytes);
+    return std::make_unique<CpuDevice>(capacity_bytes, nullptr);
+}
+
+std::unique_ptr<Device> make_page_locked_host(std::size_t capacity_bytes, Device& for_copies) {
+    return std::make_unique<CpuDevice>(capacity_bytes, &for_copies);
 }
 
 }  // namespace spillway::cuda

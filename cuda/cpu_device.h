@@ -14,4 +14,9 @@ namespace spillway::cuda {
 /// blocks the host. Copies work, between any host memory.
 [[nodiscard]] std::unique_ptr<Device> make_cpu_device(std::size_t capacity_bytes);
 
+/// Host memory whose buffers `for_copies`, a GPU, has page-locked for copies of all GPUs; it must
+/// outlive the device. Where one cannot be locked, allocate() throws what register_host() does.
+[[nodiscard]] std::unique_ptr<Device> make_page_locked_host(std::size_t capacity_bytes,
+                                                            Device& for_copies);
+
 }  // namespace spillway::cuda

@@ -128,26 +128,41 @@ void CudaCore::return_event(driver::EventHandle event, unsigned flags) noexcept 
 
 // ---------------------------------------------------------------- page-locked memory
 
+namespace {
+
+struct PageLocked {
+    std::mutex mutex;
+    std::map<const std::byte*, std::size_t> pieces;  ///< beginning to bytes; none overlap
+};
+
+PageLocked& page_locked() {
+    static PageLocked of_the_process;
+    return of_the_process;
+}
+
+}  // namespace
+
 void CudaCore::add_registration(const std::byte* data, std::size_t bytes) {
-    const std::scoped_lock lock(mutex_);
-    registered_.emplace(data, bytes);
+    const std::scoped_lock lock(page_locked().mutex);
+    page_locked().pieces.emplace(data, bytes);
 }
 
 void CudaCore::remove_registration(const std::byte* data) noexcept {
-    const std::scoped_lock lock(mutex_);
-    registered_.erase(data);
+    const std::scoped_lock lock(page_locked().mutex);
+    page_locked().pieces.erase(data);
 }
 
-std::size_t CudaCore::bytes_to_edge(const std::byte* data, std::size_t bytes) const {
-    const std::scoped_lock lock(mutex_);
-    const auto next = registered_.upper_bound(data);
-    if (next != registered_.begin()) {
+std::size_t CudaCore::bytes_to_edge(const std::byte* data, std::size_t bytes) {
+    const std::scoped_lock lock(page_locked().mutex);
+    const auto& pieces = page_locked().pieces;
+    const auto next = pieces.upper_bound(data);
+    if (next != pieces.begin()) {
         const auto& [begin, length] = *std::prev(next);
         const auto past = static_cast<std::size_t>(data - begin);
         if (past < length)
             return std::min(bytes, length - past);
     }
-    if (next == registered_.end())
+    if (next == pieces.end())
         return bytes;
     return std::min(bytes, static_cast<std::size_t>(next->first - data));
 }

@@ -40,6 +40,7 @@ class CudaCore {
     [[nodiscard]] const Driver& driver() const noexcept { return *driver_; }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }  ///< "cuda:0"
     [[nodiscard]] driver::DeviceId id() const noexcept { return id_; }
+    [[nodiscard]] driver::ContextHandle context() const noexcept { return context_; }
     [[nodiscard]] CurrentContext current() const { return {*driver_, context_}; }
 
     /// Throws DriverError unless `result` is success. An error that loses the context is kept: the
@@ -56,12 +57,13 @@ class CudaCore {
     [[nodiscard]] driver::EventHandle take_event(unsigned flags);
     void return_event(driver::EventHandle event, unsigned flags) noexcept;
 
-    /// Host memory that is page-locked, piece by piece.
-    void add_registration(const std::byte* data, std::size_t bytes);
-    void remove_registration(const std::byte* data) noexcept;
+    /// Host memory that is page-locked, piece by piece: for all devices of the process, whichever
+    /// did it.
+    static void add_registration(const std::byte* data, std::size_t bytes);
+    static void remove_registration(const std::byte* data) noexcept;
     /// How many of the `bytes` at `data`, at least 1, lie on one side of the edges of registered
     /// pieces: one copy must not cross them.
-    [[nodiscard]] std::size_t bytes_to_edge(const std::byte* data, std::size_t bytes) const;
+    [[nodiscard]] static std::size_t bytes_to_edge(const std::byte* data, std::size_t bytes);
 
     DeviceCounters counters;
 
@@ -79,7 +81,6 @@ class CudaCore {
     mutable std::string lost_;  ///< the first error that lost the context
     std::vector<driver::EventHandle> timing_events_;
     std::vector<driver::EventHandle> plain_events_;
-    std::map<const std::byte*, std::size_t> registered_;  ///< beginning to bytes; none overlap
 };
 
 }  // namespace spillway::cuda

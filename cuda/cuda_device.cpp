@@ -13,6 +13,7 @@
 #include "cuda/byte_count.h"
 #include "cuda/cuda_core.h"
 #include "cuda/cuda_memory.h"
+#include "cuda/cuda_place.h"
 #include "cuda/cuda_registration.h"
 #include "cuda/cuda_stream.h"
 #include "cuda/host_mapping.h"
@@ -25,7 +26,7 @@ std::string library_of(const std::string& asked) {
     return asked.empty() ? std::string(Driver::default_library) : asked;
 }
 
-class CudaDevice final : public Device {
+class CudaDevice final : public Device, private CudaPlace {
   public:
     CudaDevice(std::shared_ptr<CudaCore> core, std::string identity, std::size_t capacity_bytes,
                std::size_t registration_piece_bytes)
@@ -61,7 +62,12 @@ class CudaDevice final : public Device {
         return std::make_unique<CudaRegistration>(core_, data, bytes, registration_piece_bytes_);
     }
 
+    PeerPath reach(const Device& peer) override;
+
   private:
+    friend class spillway::cuda::CudaPlace;
+    const CudaCore& core() const noexcept override { return *core_; }
+    const CudaMemory& memory() const noexcept override { return *memory_; }
     void deallocate(std::byte* data, std::size_t) noexcept override { memory_->deallocate(data); }
 
     const std::shared_ptr<CudaCore> core_;
@@ -69,6 +75,25 @@ class CudaDevice final : public Device {
     const std::shared_ptr<CudaMemory> memory_;
     const std::size_t registration_piece_bytes_;
 };
+
+Device::PeerPath CudaDevice::reach(const Device& peer) {
+    const auto& other = CudaPlace::of(peer, name()).core();
+    if (other.id() == core_->id())
+        return PeerPath::direct;
+    const auto& driver = core_->driver();
+    const auto purpose = "reaching the memory of " + other.name();
+    int can = 0;
+    core_->check(driver->peer_can_be_reached(&can, core_->id(), other.id()),
+                 "cuDeviceCanAccessPeer", purpose);
+    if (can == 0)
+        return PeerPath::through_host;
+    const auto scope = core_->current();
+    const auto result = driver->peer_enable(other.context(), 0);
+    // The context is the process's: another library may have been there.
+    if (result != driver::peer_already_enabled)
+        core_->check(result, "cuCtxEnablePeerAccess", purpose);
+    return PeerPath::direct;
+}
 
 /// Of the oldest GPUs that the kernels are compiled for.
 constexpr int least_capability_major = 8;
@@ -173,6 +198,13 @@ CudaDeviceReport require_device(const Driver& driver, const CudaOptions& options
 }
 
 }  // namespace
+
+const CudaPlace& CudaPlace::of(const Device& device, std::string_view asker) {
+    if (const auto* const place = dynamic_cast<const CudaDevice*>(&device))
+        return *place;
+    throw std::invalid_argument(
+        fmt::format("{} cannot reach the memory of {}, which is no GPU", asker, device.name()));
+}
 
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
     const auto piece = options.registration_piece_bytes;

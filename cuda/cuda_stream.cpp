@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "cuda/cuda_place.h"
+
 namespace spillway::cuda {
 namespace {
 
@@ -199,6 +201,34 @@ void CudaStream::copy_row(CopyDirection direction, const RowCopy& row) {
                 "cuMemcpyDtoHAsync", purpose("a copy"));
         done += bytes;
     }
+}
+
+void CudaStream::copy_from_peer(std::byte* device_to, const Device& peer,
+                                const std::byte* peer_from, std::size_t bytes) {
+    const auto& place = CudaPlace::of(peer, core_->name());
+    if (bytes == 0)
+        return;
+    const auto require = [&](const CudaMemory& memory, std::string_view owner,
+                             const std::byte* data) {
+        if (!memory.allocated(data, bytes))
+            throw std::invalid_argument(fmt::format(
+                "copy_from_peer on stream '{}' of {}: {} bytes at {} are not memory of {}, are "
+                "freed or cross the end of their buffer",
+                name_, core_->name(), bytes, static_cast<const void*>(data), owner));
+    };
+    require(*memory_, core_->name(), device_to);
+    require(place.memory(), place.core().name(), peer_from);
+    refuse_from_inside();
+    const std::scoped_lock lock(mutex_);
+    if (log_->failed())
+        return;
+    const auto scope = core_->current();
+    count_finished();
+    end_kernel_run();
+    core_->check(core_->driver()->copy_from_peer(address_of(device_to), core_->context(),
+                                                 address_of(peer_from), place.core().context(),
+                                                 bytes, stream_),
+                 "cuMemcpyPeerAsync", purpose("a copy from " + place.core().name()));
 }
 
 // ---------------------------------------------------------------- kernels and host functions

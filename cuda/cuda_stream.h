@@ -33,6 +33,8 @@ class CudaStream final : public Stream, private KernelStream {
     void copy_rows_to_device(std::byte* device_to, std::size_t to_pitch, const std::byte* host_from,
                              std::size_t from_pitch, std::size_t row_bytes,
                              std::size_t rows) override;
+    void copy_from_peer(std::byte* device_to, const Device& peer, const std::byte* peer_from,
+                        std::size_t bytes) override;
     void launch(const char* name, std::function<void()> kernel) override;
     Event record() override;
     void wait(const Event& event) override;

@@ -109,6 +109,10 @@ class Stream {
     virtual void copy_rows_to_device(std::byte* device_to, std::size_t to_pitch,
                                      const std::byte* host_from, std::size_t from_pitch,
                                      std::size_t row_bytes, std::size_t rows) = 0;
+    /// From the memory of `peer`, a device of the same kind, perhaps this stream's own. No link to
+    /// the host is counted.
+    virtual void copy_from_peer(std::byte* device_to, const Device& peer,
+                                const std::byte* peer_from, std::size_t bytes);
     /// Runs `kernel` in the stream's order. `name` labels traces; it must be a literal.
     virtual void launch(const char* name, std::function<void()> kernel) = 0;
 
@@ -172,6 +176,12 @@ class Device {
     /// DriverError, with all pieces undone and the failed one named.
     [[nodiscard]] virtual std::unique_ptr<HostRegistration> register_host(std::byte* data,
                                                                           std::size_t bytes);
+
+    /// How copy_from_peer() comes from that device's memory.
+    enum class PeerPath { direct, through_host };
+    /// Makes it direct where the machine can do so; once, before the first copy. Throws
+    /// std::invalid_argument for a device of another kind.
+    [[nodiscard]] virtual PeerPath reach(const Device& peer);
 
   private:
     friend class DeviceBuffer;

@@ -34,6 +34,7 @@ inline constexpr Result invalid_handle = 400;
 inline constexpr Result not_found = 500;
 inline constexpr Result not_ready = 600;
 inline constexpr Result illegal_address = 700;
+inline constexpr Result peer_already_enabled = 704;
 inline constexpr Result already_registered = 712;
 inline constexpr Result not_registered = 713;
 inline constexpr Result launch_failed = 719;
@@ -92,6 +93,10 @@ struct RowsDescriptor {
     X(copy_to_device, cuMemcpyHtoDAsync_v2, (Address, const void*, std::size_t, StreamHandle)) \
     X(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, Address, std::size_t, StreamHandle))         \
     X(copy_rows, cuMemcpy2DAsync_v2, (const RowsDescriptor*, StreamHandle))                    \
+    X(peer_can_be_reached, cuDeviceCanAccessPeer, (int*, DeviceId, DeviceId))                  \
+    X(peer_enable, cuCtxEnablePeerAccess, (ContextHandle, unsigned))                           \
+    X(copy_from_peer, cuMemcpyPeerAsync,                                                       \
+      (Address, ContextHandle, Address, ContextHandle, std::size_t, StreamHandle))             \
     X(stream_create, cuStreamCreate, (StreamHandle*, unsigned))                                \
     X(stream_destroy, cuStreamDestroy_v2, (StreamHandle))                                      \
     X(stream_synchronize, cuStreamSynchronize, (StreamHandle))                                 \

@@ -22,6 +22,9 @@ namespace driver = cuda::driver;
 
 enum class Needs { nothing, initialisation, context };
 
+/// Of a context's handle.
+[[nodiscard]] int device_of(driver::ContextHandle context);
+
 /// Runs `body` with the lock held, unless the call is one that a test makes fail, the context is
 /// lost or missing, or it comes from a host function.
 template <typename Body>
@@ -38,10 +41,10 @@ driver::Result call(const char* function, Needs needs, const Body& body) {
         s.report(std::string(function) + " was called from a host function, which CUDA forbids");
     if (needs != Needs::nothing && !s.initialised)
         return driver::not_initialised;
-    if (needs == Needs::context && s.lost != 0)
-        return s.lost;
     if (needs == Needs::context && current_device() < 0)
         return driver::invalid_context;
+    if (needs == Needs::context && s.error_of(current_device()) != 0)
+        return s.error_of(current_device());
     return body(s, lock);
 }
 
@@ -57,6 +60,20 @@ using Lock = std::unique_lock<std::mutex>;
 [[nodiscard]] inline StandinStream* stream_of(driver::StreamHandle handle) {
     auto* const stream = reinterpret_cast<StandinStream*>(handle);
     return state().streams.contains(stream) ? stream : nullptr;
+}
+/// Work of a device goes into its own streams while it is current. The driver lets some of it pass.
+inline void require_current(StandinState& s, const char* function, int device) {
+    if (device != current_device())
+        s.report(std::string(function) + ": what belongs to device " + std::to_string(device) +
+                 " is used while device " + std::to_string(current_device()) + " is current");
+}
+/// No stream's work may use memory of another device; what is nobody's shows when it executes.
+inline void require_own_memory(StandinState& s, const char* function, int device,
+                               std::uintptr_t begin, std::size_t bytes) {
+    for (std::size_t other = 0; other < s.memory.size(); ++other)
+        if (static_cast<int>(other) != device && s.memory[other].find(begin, bytes).data != nullptr)
+            s.report(std::string(function) + " on device " + std::to_string(device) +
+                     " uses memory of device " + std::to_string(other));
 }
 [[nodiscard]] inline StandinEvent* event_of(driver::EventHandle handle) {
     auto* const event = reinterpret_cast<StandinEvent*>(handle);

@@ -59,6 +59,10 @@ bool exists(const StandinState& s, driver::DeviceId device) {
 
 }  // namespace
 
+int device_of(driver::ContextHandle context) {
+    return static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1;
+}
+
 int current_device() {
     return current_contexts.empty() ? -1 : current_contexts.back();
 }
@@ -168,9 +172,8 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuDevicePrimaryCtxRelease_v2(driver::Devi
     });
 }
 SPILLWAY_STANDIN_EXPORT driver::Result cuCtxPushCurrent_v2(driver::ContextHandle context) {
-    return call("cuCtxPushCurrent", Needs::initialisation, [&](StandinState&, Lock&) {
-        return push_context(static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1);
-    });
+    return call("cuCtxPushCurrent", Needs::initialisation,
+                [&](StandinState&, Lock&) { return push_context(device_of(context)); });
 }
 SPILLWAY_STANDIN_EXPORT driver::Result cuCtxPopCurrent_v2(driver::ContextHandle* context) {
     const int device = pop_context();
@@ -178,6 +181,30 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuCtxPopCurrent_v2(driver::ContextHandle*
         return driver::invalid_context;
     *context = handle_of(device);
     return driver::success;
+}
+
+SPILLWAY_STANDIN_EXPORT driver::Result cuDeviceCanAccessPeer(int* can, driver::DeviceId device,
+                                                             driver::DeviceId peer) {
+    return call("cuDeviceCanAccessPeer", Needs::initialisation, [&](StandinState& s, Lock&) {
+        if (!exists(s, device) || !exists(s, peer))
+            return invalid_device;
+        *can = device != peer && s.settings.peer_access == Settings::PeerAccess::possible ? 1 : 0;
+        return driver::success;
+    });
+}
+SPILLWAY_STANDIN_EXPORT driver::Result cuCtxEnablePeerAccess(driver::ContextHandle peer,
+                                                             unsigned flags) {
+    return call("cuCtxEnablePeerAccess", Needs::context, [&](StandinState& s, Lock&) {
+        constexpr driver::Result peer_unsupported = 217;
+        if (flags != 0 || !s.contexts.contains(device_of(peer)))
+            return driver::invalid_value;
+        if (s.settings.peer_access == Settings::PeerAccess::none ||
+            device_of(peer) == current_device())
+            return peer_unsupported;
+        return s.peers.emplace(current_device(), device_of(peer)).second
+                   ? driver::success
+                   : driver::peer_already_enabled;
+    });
 }
 
 SPILLWAY_STANDIN_EXPORT driver::Result cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
@@ -200,10 +227,11 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuMemAlloc_v2(driver::Address* address, s
 
 SPILLWAY_STANDIN_EXPORT driver::Result cuMemFree_v2(driver::Address address) {
     return call("cuMemFree", Needs::context, [&](StandinState& s, Lock&) {
-        for (DeviceMemory& memory : s.memory) {
-            const auto allocation = memory.free(address);
+        for (std::size_t device = 0; device < s.memory.size(); ++device) {
+            const auto allocation = s.memory[device].free(address);
             if (allocation.bytes == 0)
                 continue;
+            require_current(s, "cuMemFree", static_cast<int>(device));
             for (const auto& use : s.order.unfinished(address, address + allocation.bytes))
                 s.report(
                     fmt::format("device memory at {:#x} was freed in flight: {}", address, use));

@@ -94,6 +94,10 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuLaunchKernel(driver::FunctionHandle fun
             parameters == nullptr || extra != nullptr)
             return driver::invalid_value;
         const auto& named = *reinterpret_cast<const NamedKernel*>(function);
+        require_current(s, "cuLaunchKernel", stream->device);
+        for (const auto& use : named.second.uses(parameters[0]))
+            require_own_memory(s, named.first.c_str(), stream->device, use.begin,
+                               use.end - use.begin);
         ++s.done.kernels;
         s.report(s.order.operation(
             stream->actor, fmt::format("kernel '{}' on stream {}", named.first, stream->actor),

@@ -57,6 +57,8 @@ driver::Result queue_copy(const char* function, const Copy& copy, driver::Stream
         auto* const stream = stream_of(handle);
         if (stream == nullptr)
             return driver::invalid_handle;
+        require_current(s, function, stream->device);
+        require_own_memory(s, function, stream->device, copy.device, copy.device_bytes());
         const auto locked = page_locked(s, copy.host, copy.host_bytes());
         if (locked == Locked::crosses)
             return driver::invalid_value;
@@ -126,11 +128,12 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuStreamSynchronize(driver::StreamHandle 
         auto* const stream = stream_of(handle);
         if (stream == nullptr)
             return driver::invalid_handle;
+        const int device = stream->device;
         const auto knowledge = s.order.knowledge(stream->actor);
         ++s.done.spinning_waits;
         wait_until_idle(lock, *stream);
         s.order.learn(OrderChecker::host, knowledge);
-        return s.lost;
+        return s.error_of(device);
     });
 }
 
@@ -142,6 +145,7 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuStreamWaitEvent(driver::StreamHandle st
         const auto* const event = event_of(event_handle);
         if (stream == nullptr || event == nullptr)
             return driver::invalid_handle;
+        require_current(s, "cuStreamWaitEvent", stream->device);
         if (event->last == nullptr)
             return driver::success;
         s.order.learn(stream->actor, event->last->knowledge);
@@ -160,6 +164,7 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuLaunchHostFunc(driver::StreamHandle han
         auto* const stream = stream_of(handle);
         if (stream == nullptr)
             return driver::invalid_handle;
+        require_current(s, "cuLaunchHostFunc", stream->device);
         s.report(s.order.operation(stream->actor, "a host function", {}));
         queue_on(*stream, [function, argument] {
             if (fails_in_stream("host function"))
@@ -185,7 +190,7 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuEventCreate(driver::EventHandle* handle
     return call("cuEventCreate", Needs::context, [&](StandinState& s, Lock&) {
         if ((flags & ~(driver::event_blocking | driver::event_without_timing)) != 0)
             return driver::invalid_value;
-        auto* const event = new StandinEvent{flags, nullptr};
+        auto* const event = new StandinEvent{flags, current_device(), nullptr};
         s.events.insert(event);
         *handle = reinterpret_cast<driver::EventHandle>(event);
         return driver::success;
@@ -208,8 +213,9 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuEventRecord(driver::EventHandle event_h
     return call("cuEventRecord", Needs::context, [&](StandinState& s, Lock&) {
         auto* const event = event_of(event_handle);
         auto* const stream = stream_of(stream_handle);
-        if (event == nullptr || stream == nullptr)
+        if (event == nullptr || stream == nullptr || event->device != stream->device)
             return driver::invalid_handle;
+        require_current(s, "cuEventRecord", stream->device);
         s.report(s.order.operation(stream->actor, "an event", {}));
         auto recording = std::make_shared<Recording>();
         recording->knowledge = s.order.knowledge(stream->actor);
@@ -243,6 +249,7 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuEventSynchronize(driver::EventHandle ha
         const auto* const event = event_of(handle);
         if (event == nullptr)
             return driver::invalid_handle;
+        const int device = event->device;
         if (event->last != nullptr) {
             const auto recording = event->last;
             if ((event->flags & driver::event_blocking) == 0)
@@ -250,7 +257,7 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuEventSynchronize(driver::EventHandle ha
             s.changed.wait(lock, [&] { return recording->happened; });
             s.order.learn(OrderChecker::host, recording->knowledge);
         }
-        return s.lost;
+        return s.error_of(device);
     });
 }
 
@@ -300,6 +307,43 @@ SPILLWAY_STANDIN_EXPORT driver::Result cuMemcpy2DAsync_v2(const driver::RowsDesc
          address_of(up ? rows->from_host : rows->to_host), up ? rows->to_pitch : rows->from_pitch,
          up ? rows->from_pitch : rows->to_pitch, rows->row_bytes, rows->rows},
         stream);
+}
+
+// ---------------------------------------------------------------- between devices
+
+SPILLWAY_STANDIN_EXPORT driver::Result cuMemcpyPeerAsync(
+    driver::Address to, driver::ContextHandle to_context, driver::Address from,
+    driver::ContextHandle from_context, std::size_t bytes, driver::StreamHandle handle) {
+    constexpr const char* function = "cuMemcpyPeerAsync";
+    return call(function, Needs::context, [&](StandinState& s, Lock&) {
+        auto* const stream = stream_of(handle);
+        if (stream == nullptr)
+            return driver::invalid_handle;
+        if (bytes == 0 || !s.contexts.contains(device_of(to_context)) ||
+            !s.contexts.contains(device_of(from_context)))
+            return driver::invalid_value;
+        require_current(s, function, stream->device);
+        require_current(s, function, device_of(to_context));
+        require_own_memory(s, function, device_of(to_context), to, bytes);
+        require_own_memory(s, function, device_of(from_context), from, bytes);
+        ++s.done.peer_copies;
+        s.report(s.order.operation(
+            stream->actor, fmt::format("a copy from a peer on stream {}", stream->actor),
+            {{to, to + bytes, Access::writes}, {from, from + bytes, Access::reads}}));
+        queue_on(*stream, [to, from, bytes] {
+            if (fails_in_stream("copy from peer"))
+                return;
+            const auto source = find_device_memory(from, bytes);
+            const auto target = find_device_memory(to, bytes);
+            if (source.data == nullptr || target.data == nullptr)
+                return lose_context(driver::illegal_address,
+                                    fmt::format("a copy of {} bytes between devices uses memory "
+                                                "that is freed or was never allocated",
+                                                bytes));
+            std::memcpy(target.data, source.data, bytes);
+        });
+        return driver::success;
+    });
 }
 
 }  // namespace spillway::standin

@@ -16,7 +16,9 @@
 /// ask it what it saw; they link it, and the code under test finds the same library by its path. A
 /// whole program that is run with it writes what it saw to the file that the environment's
 /// SPILLWAY_STANDIN_REPORT names, a "name number" or "violation words" a line; its GPUs are of the
-/// compute capability that begins with SPILLWAY_STANDIN_CAPABILITY, where that is set.
+/// compute capability that begins with SPILLWAY_STANDIN_CAPABILITY, where that is set, and as many
+/// as SPILLWAY_STANDIN_DEVICES says. SPILLWAY_STANDIN_FAULT, "1 copy 40 700", is fail_in_stream()
+/// of a device.
 namespace spillway::standin {
 
 struct Settings {
@@ -27,6 +29,8 @@ struct Settings {
     std::size_t page_lock_limit_bytes = ~std::size_t{0};
     double max_delay_s = 0;  ///< before each operation of a stream
     std::uint64_t seed = 0;  ///< of the delays
+    enum class PeerAccess { possible, none };
+    PeerAccess peer_access = PeerAccess::possible;
     enum class Pageable { allowed, violation };
     Pageable pageable = Pageable::allowed;  ///< copies from and to host memory not page-locked
 };
@@ -40,7 +44,8 @@ void fail_call(const std::string& function, int k, int result);
 /// The k-th operation from now on that a stream executes of this kind, "copy" or the name of a
 /// kernel, fails as hardware does: later calls find the context lost with `result`. One of NCCL's,
 /// "ncclAllReduce", leaves `result` with its communicator instead and never ends by itself.
-void fail_in_stream(const std::string& operation, int k, int result);
+/// `device`: of the stream; -1: whichever.
+void fail_in_stream(const std::string& operation, int k, int result, int device = -1);
 
 /// Every breach of the rules so far, in words.
 [[nodiscard]] std::vector<std::string> violations();
@@ -56,7 +61,8 @@ struct Counts {
     std::size_t registrations = 0, page_locked_bytes = 0;
     std::size_t copies = 0, pageable_copies = 0, kernels = 0;
     std::size_t contexts_made = 0;
-    std::size_t spinning_waits = 0;  ///< a processor's time was taken by a wait
+    std::size_t peer_copies = 0, peers = 0;  ///< from device to device; pairs that are direct
+    std::size_t spinning_waits = 0;          ///< a processor's time was taken by a wait
 };
 [[nodiscard]] Counts counts();
 

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +15,8 @@ namespace {
 
 constexpr const char* report_variable = "SPILLWAY_STANDIN_REPORT";
 constexpr const char* capability_variable = "SPILLWAY_STANDIN_CAPABILITY";
+constexpr const char* devices_variable = "SPILLWAY_STANDIN_DEVICES";
+constexpr const char* fault_variable = "SPILLWAY_STANDIN_FAULT";
 
 /// For a test that runs a whole program, when that ends.
 void write_report() {
@@ -21,9 +24,9 @@ void write_report() {
     std::ofstream file(std::getenv(report_variable));
     file << fmt::format(
         "kernels {}\ncopies {}\npageable_copies {}\nallocations {}\nregistrations {}\n"
-        "contexts_made {}\n",
+        "contexts_made {}\npeer_copies {}\npeers {}\n",
         seen.kernels, seen.copies, seen.pageable_copies, seen.allocations, seen.registrations,
-        seen.contexts_made);
+        seen.contexts_made, seen.peer_copies, seen.peers);
     for (const auto& violation : violations())
         file << "violation " << violation << '\n';
 }
@@ -38,6 +41,17 @@ StandinState& state() {
             std::atexit(write_report);
         if (const char* const major = std::getenv(capability_variable))
             made->settings.capability_major = std::atoi(major);
+        if (const char* const devices = std::getenv(devices_variable)) {
+            made->settings.devices = std::atoi(devices);
+            made->memory.resize(static_cast<std::size_t>(made->settings.devices));
+        }
+        if (const char* const fault = std::getenv(fault_variable)) {
+            std::istringstream words(fault);
+            std::string operation;
+            Fault planted;
+            words >> planted.device >> operation >> planted.left >> planted.result;
+            made->stream_faults[operation] = planted;
+        }
         return made;
     }();
     return *the_state;
@@ -48,7 +62,18 @@ void queue_on(StandinStream& stream, std::function<void()> run) {
     state().changed.notify_all();
 }
 
+namespace {
+
+thread_local int executing_on = -1;
+
+}  // namespace
+
+int executing_device() {
+    return executing_on;
+}
+
 void work(StandinStream& stream) {
+    executing_on = stream.device;
     auto& s = state();
     std::unique_lock lock(s.mutex);
     while (true) {
@@ -75,12 +100,14 @@ void work(StandinStream& stream) {
 bool fails_in_stream(const std::string& operation) {
     auto& s = state();
     const std::scoped_lock lock(s.mutex);
-    if (s.lost != 0)
+    if (s.error_of(executing_on) != 0)
         return true;
     const auto fault = s.stream_faults.find(operation);
-    if (fault == s.stream_faults.end() || --fault->second.left > 0)
+    if (fault == s.stream_faults.end() ||
+        (fault->second.device >= 0 && fault->second.device != executing_on) ||
+        --fault->second.left > 0)
         return false;
-    s.lost = fault->second.result;
+    s.lost[executing_on] = fault->second.result;
     s.stream_faults.erase(fault);
     return true;
 }
@@ -89,8 +116,7 @@ void lose_context(int result, const std::string& why) {
     auto& s = state();
     const std::scoped_lock lock(s.mutex);
     s.report(why);
-    if (s.lost == 0)
-        s.lost = result;
+    s.lost.emplace(executing_on, result);
 }
 
 // ---------------------------------------------------------------- the tests' side
@@ -99,7 +125,8 @@ void reset(const Settings& settings) {
     auto& s = state();
     const std::scoped_lock lock(s.mutex);
     s.settings = settings;
-    s.lost = 0;
+    s.lost.clear();
+    s.peers.clear();
     s.violations.clear();
     s.call_faults.clear();
     s.stream_faults.clear();
@@ -113,13 +140,13 @@ void reset(const Settings& settings) {
 void fail_call(const std::string& function, int k, int result) {
     auto& s = state();
     const std::scoped_lock lock(s.mutex);
-    s.call_faults[function] = {k, result};
+    s.call_faults[function] = {k, result, -1};
 }
 
-void fail_in_stream(const std::string& operation, int k, int result) {
+void fail_in_stream(const std::string& operation, int k, int result, int device) {
     auto& s = state();
     const std::scoped_lock lock(s.mutex);
-    s.stream_faults[operation] = {k, result};
+    s.stream_faults[operation] = {k, result, device};
 }
 
 std::vector<std::string> violations() {
@@ -154,6 +181,7 @@ Counts counts() {
         counts.allocations += memory.allocations();
         counts.allocated_bytes += memory.bytes();
     }
+    counts.peers = s.peers.size();
     counts.streams = s.streams.size();
     counts.events = s.events.size();
     counts.modules = s.modules.size();

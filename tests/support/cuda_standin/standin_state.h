@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cuda/driver_api.h"
@@ -34,6 +35,7 @@ struct Recording {
 
 struct StandinEvent {
     unsigned flags = 0;
+    int device = 0;
     std::shared_ptr<Recording> last;  ///< null: never recorded, counts as happened
 };
 
@@ -50,6 +52,7 @@ struct StandinStream {
 struct Fault {
     int left = 0;
     int result = 0;
+    int device = -1;  ///< of the stream; -1: any
 };
 
 /// All that the look-alike knows. Every function of it that begins with an underscore-free verb is
@@ -58,7 +61,7 @@ struct StandinState {
     std::mutex mutex;
     std::condition_variable changed;
     Settings settings;
-    int lost = 0;  ///< the context's error, which every call returns
+    std::map<int, int> lost;  ///< a device's error, which every call in its context returns
     bool initialised = false;
     std::vector<std::string> violations;
     std::map<std::string, Fault> call_faults, stream_faults;
@@ -71,8 +74,13 @@ struct StandinState {
     OrderChecker::Actor actors = 0;
     Counts done;  ///< copies, kernels, contexts made and waits so far
     std::map<int, std::size_t> contexts;
+    std::set<std::pair<int, int>> peers;  ///< the first reaches the second's memory
     std::set<std::thread::id> in_host_function;
 
+    [[nodiscard]] int error_of(int device) const {
+        const auto found = lost.find(device);
+        return found == lost.end() ? 0 : found->second;
+    }
     void report(std::string text) { violations.push_back(std::move(text)); }
     void report(std::vector<std::string> texts) {
         for (auto& text : texts)
@@ -86,6 +94,8 @@ struct StandinState {
 void queue_on(StandinStream& stream, std::function<void()> run);
 /// The worker of a stream; takes the lock.
 void work(StandinStream& stream);
+/// The device of the stream whose worker this is; -1 on other threads.
+[[nodiscard]] int executing_device();
 /// An operation found the context lost, or was told to fail. Takes the lock.
 [[nodiscard]] bool fails_in_stream(const std::string& operation);
 void lose_context(int result, const std::string& why);
