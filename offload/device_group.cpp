@@ -28,11 +28,11 @@ std::vector<GroupMember> checked(std::vector<GroupMember> members, unsigned rank
         throw std::invalid_argument(
             fmt::format("a group of {} devices is planned for {} ranks", members.size(), ranks));
     for (const auto& member : members)
-        if (member.compute.kernels() != nullptr ||
-            member.device.memory_kind() != cuda::MemoryKind::device)
-            throw std::invalid_argument(
-                fmt::format("a group of devices: {} cannot be in one; take simulated devices",
-                            member.device.name()));
+        if (member.device.memory_kind() != cuda::MemoryKind::device ||
+            (member.compute.kernels() == nullptr) != (members.front().compute.kernels() == nullptr))
+            throw std::invalid_argument(fmt::format(
+                "a group of devices: {} cannot be in one with {}; take GPUs, or simulated devices",
+                member.device.name(), members.front().device.name()));
     return members;
 }
 

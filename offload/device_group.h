@@ -45,8 +45,8 @@ struct GroupOptions {
 /// Calls of one rank come from its thread inside run_pass(), the others from the thread that drives
 /// the engine. Errors: what a rank throws ends the pass for all ranks and is thrown by run_pass()
 /// as RankFailed with the rank's number; what the engine throws, as it is. A group that failed
-/// stays failed. The devices must not have kernels of their own: their memory is reached from the
-/// host (std::invalid_argument).
+/// stays failed. The devices are GPUs, or simulated (std::invalid_argument); the engine's host
+/// memory is best page-locked for them (cuda::make_page_locked_host).
 class DeviceGroup {
   public:
     /// `engine` computes in host memory and has the same order and units; both it and the members

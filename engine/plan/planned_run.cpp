@@ -35,16 +35,24 @@ cuda::DeviceSpec first_device(const TrainSettings& settings) {
     return cuda::parse_device_spec(device_list(settings.device).front());
 }
 
-/// What the device has for a run; `host_bytes` where it computes in host memory.
-std::size_t device_budget(const TrainSettings& settings, const cuda::Device* gpu,
-                          std::size_t host_bytes) {
-    if (gpu != nullptr)
-        return gpu->capacity_bytes();
+std::string identity_of(const Gpus& gpus) {
+    std::string all;
+    for (const auto& gpu : gpus)
+        all += (all.empty() ? "" : ", ") + gpu->identity();
+    return all;
+}
+
+/// What each device has for a run: of GPUs that of the smallest; `host_bytes` where it computes in
+/// host memory.
+std::size_t device_budget(const TrainSettings& settings, const Gpus& gpus, std::size_t host_bytes) {
+    const auto capacity = [](const auto& gpu) { return gpu->capacity_bytes(); };
+    if (!gpus.empty())
+        return capacity(*std::ranges::min_element(gpus, {}, capacity));
     const auto spec = first_device(settings);
     return spec.kind == cuda::DeviceSpec::Kind::sim ? spec.capacity_bytes : host_bytes;
 }
 
-MemoryBudgets make_budgets(const TrainSettings& settings, const cuda::Device* gpu,
+MemoryBudgets make_budgets(const TrainSettings& settings, const Gpus& gpus,
                            const AvailableMemory& available, Console& console) {
     const auto simulated = simulated_bytes(settings);
     const bool on_host = first_device(settings).kind == cuda::DeviceSpec::Kind::cpu;
@@ -66,7 +74,7 @@ MemoryBudgets make_budgets(const TrainSettings& settings, const cuda::Device* gp
                                  human_bytes(budgets.host_bytes), human_bytes(available.bytes),
                                  available.limited_by, human_bytes(margin)));
     }
-    budgets.device_bytes = device_budget(settings, gpu, budgets.host_bytes);
+    budgets.device_bytes = device_budget(settings, gpus, budgets.host_bytes);
     if (settings.device_mem > 0)
         budgets.device_bytes = std::min<std::size_t>(budgets.device_bytes, settings.device_mem);
     return budgets;
@@ -114,21 +122,24 @@ void resolve_choices(TrainSettings& settings) {
     settings.isa = cpu_optim::isa_name(cpu_optim::parse_isa(settings.isa));
 }
 
-std::unique_ptr<cuda::Device> open_gpu(const TrainSettings& settings) {
+Gpus open_gpus(const TrainSettings& settings) {
+    Gpus gpus;
     if (first_device(settings).kind != cuda::DeviceSpec::Kind::cuda)
-        return nullptr;
+        return gpus;
     try {
-        return cuda::make_device(settings.device, settings.device_mem);
+        for (const auto& device : device_list(settings.device))
+            gpus.push_back(cuda::make_device(device, settings.device_mem));
     } catch (const std::invalid_argument& refused) {
         throw UsageError(std::string("--device: ") + refused.what());
     }
+    return gpus;
 }
 
-PlannedRun fit_run(TrainSettings settings, const cuda::Device* gpu,
-                   const AvailableMemory& available, Console& console) {
+PlannedRun fit_run(TrainSettings settings, const Gpus& gpus, const AvailableMemory& available,
+                   Console& console) {
     auto layout = make_layout(settings);
-    const auto budgets = make_budgets(settings, gpu, available, console);
-    auto device = gpu != nullptr ? gpu->identity() : settings.device;
+    const auto budgets = make_budgets(settings, gpus, available, console);
+    auto device = gpus.empty() ? settings.device : identity_of(gpus);
     const auto found = recall_tuning(settings, tuning_key(settings, device, budgets.host_bytes));
     auto tuned = plan_with_tuning(layout, std::move(settings), budgets, found);
     require_memory(tuned.plan, budgets, tuned.settings, available);

@@ -34,15 +34,19 @@ struct PlannedRun {
 /// Fills in what was left to be chosen and does not depend on memory. Throws UsageError.
 void resolve_choices(TrainSettings& settings);
 
-/// The GPU that the settings name, null where they name none. A run has one from its planning to
-/// its end: the driver's context takes host memory, which is to be gone before that is looked at.
-/// Throws UsageError.
-[[nodiscard]] std::unique_ptr<cuda::Device> open_gpu(const TrainSettings& settings);
+/// GPUs by rank.
+using Gpus = std::vector<std::unique_ptr<cuda::Device>>;
 
-/// Of resolved settings and what open_gpu() made of them. Budgets not given become what `available`
-/// has free minus a margin, which the console is told. What the profile knows to be faster than the
-/// defaults is taken where it fits. Throws offload::PlanRefused naming what is short.
-[[nodiscard]] PlannedRun fit_run(TrainSettings settings, const cuda::Device* gpu,
+/// The GPUs that the settings name, none where they name none. A run has them from its planning to
+/// its end: the driver's contexts take host memory, which is to be gone before that is looked at.
+/// Throws UsageError.
+[[nodiscard]] Gpus open_gpus(const TrainSettings& settings);
+
+/// Of resolved settings and what open_gpus() made of them. Budgets not given become what
+/// `available` has free minus a margin, which the console is told. What the profile knows to be
+/// faster than the defaults is taken where it fits. Throws offload::PlanRefused naming what is
+/// short.
+[[nodiscard]] PlannedRun fit_run(TrainSettings settings, const Gpus& gpus,
                                  const AvailableMemory& available, Console& console);
 
 /// Where the extents of a run lie: an existing folder, the present one if no folder is named.

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "cpu_optim/isa.h"
+#include "cuda/cpu_device.h"
 #include "engine/measure/calibration.h"
 #include "engine/measure/drive_choice.h"
 #include "engine/measure/probe.h"
@@ -89,24 +92,44 @@ void add_handling(const PlannedRun& run, const MachineSpeed& speed, StepCosts& c
 }  // namespace
 
 RunMachine make_run_machine(const TrainSettings& settings, const MemoryBudgets& budgets,
-                            std::unique_ptr<cuda::Device> gpu) {
+                            Gpus gpus) {
     RunMachine machine;
     const auto specs = device_list(settings.device);
-    machine.device =
-        gpu != nullptr ? std::move(gpu) : cuda::make_device(specs.front(), budgets.device_bytes);
-    machine.compute = machine.device->create_stream("compute");
-    for (std::size_t rank = 1; rank < specs.size(); ++rank) {
-        machine.more_devices.push_back(cuda::make_device(specs[rank], budgets.device_bytes));
-        machine.more_compute.push_back(machine.more_devices.back()->create_stream("compute"));
+    for (std::size_t rank = 0; rank < specs.size(); ++rank) {
+        auto device = gpus.empty() ? cuda::make_device(specs[rank], budgets.device_bytes)
+                                   : std::move(gpus[rank]);
+        auto compute = device->create_stream("compute");
+        if (rank == 0) {
+            machine.device = std::move(device);
+            machine.compute = std::move(compute);
+        } else {
+            machine.more_devices.push_back(std::move(device));
+            machine.more_compute.push_back(std::move(compute));
+        }
     }
     if (specs.size() > 1) {
-        machine.host = cuda::make_device("cpu", budgets.host_bytes);
+        machine.host = machine.compute->kernels() != nullptr
+                           ? cuda::make_page_locked_host(budgets.host_bytes, *machine.device)
+                           : cuda::make_device("cpu", budgets.host_bytes);
         machine.host_compute = machine.host->create_stream("units");
     }
     machine.pool =
         std::make_unique<ComputePool>(settings.threads, cpu_optim::parse_isa(settings.isa));
     warm_up(*machine.device, *machine.compute, *machine.pool);
     return machine;
+}
+
+std::vector<std::string> connect_devices(const RunMachine& machine) {
+    std::vector<std::string> notes;
+    const auto members = machine.members();
+    for (const auto& one : members)
+        for (const auto& other : members)
+            if (&one != &other &&
+                one.device.reach(other.device) == cuda::Device::PeerPath::through_host)
+                notes.push_back(fmt::format(
+                    "{} does not reach the memory of {}: copies from it go through host memory",
+                    one.device.name(), other.device.name()));
+    return notes;
 }
 
 std::vector<offload::GroupMember> RunMachine::members() const {

@@ -20,11 +20,12 @@ namespace spillway::engine {
 
 /// What computes: made for a run, or to measure for a plan.
 struct RunMachine {
-    /// Where the memory manager computes for several devices: host memory; null for one.
-    std::unique_ptr<cuda::Device> host;
-    std::unique_ptr<cuda::Stream> host_compute;
     std::unique_ptr<cuda::Device> device;  ///< the first
     std::unique_ptr<cuda::Stream> compute;
+    /// Where the memory manager computes for several devices: host memory, page-locked for GPUs;
+    /// null for one.
+    std::unique_ptr<cuda::Device> host;
+    std::unique_ptr<cuda::Stream> host_compute;
     /// The others, which are as the first one is.
     std::vector<std::unique_ptr<cuda::Device>> more_devices;
     std::vector<std::unique_ptr<cuda::Stream>> more_compute;
@@ -43,11 +44,13 @@ struct RunMachine {
     /// link and are not counted.
     [[nodiscard]] cuda::DeviceStatistics device_statistics() const;
 };
-/// Of a run with the GPU that it was fitted to, null for none. Warmed up, so that what libraries
-/// allocate once is there.
+/// Of a run with the GPUs that it was fitted to, if any. Warmed up, so that what libraries allocate
+/// once is there.
 [[nodiscard]] RunMachine make_run_machine(const TrainSettings& settings,
-                                          const MemoryBudgets& budgets,
-                                          std::unique_ptr<cuda::Device> gpu);
+                                          const MemoryBudgets& budgets, Gpus gpus);
+/// Lets devices reach each other's memory; says a sentence of each pair whose copies go through the
+/// host's.
+[[nodiscard]] std::vector<std::string> connect_devices(const RunMachine& machine);
 
 /// What a run's forward and backward passes keep busy.
 enum class PassesBy { cpu, gpu };

@@ -84,24 +84,43 @@ void check_nvme(const std::string& value) {
     }
 }
 
+/// Of several: simulated ones that are alike, or different GPUs.
+void check_group(const std::string& value, const std::vector<std::string>& devices) {
+    using Kind = cuda::DeviceSpec::Kind;
+    const auto first = cuda::parse_device_spec(devices.front()).kind;
+    for (auto device = devices.begin(); device != devices.end(); ++device) {
+        if (first == Kind::cpu || cuda::parse_device_spec(*device).kind != first ||
+            (first == Kind::sim && *device != devices.front()))
+            throw std::invalid_argument(fmt::format(
+                "\"{}\": devices that share a run's steps are GPUs, as in cuda:0,cuda:1, or "
+                "simulated ones of one kind, as in sim:1GiB,sim:1GiB; name another device alone",
+                value));
+        if (first == Kind::cuda && std::find(devices.begin(), device, *device) != device)
+            throw std::invalid_argument(
+                fmt::format("\"{}\": {} is given twice; name each GPU once", value, *device));
+    }
+}
+
+void check_gpus(const std::string& value, const std::vector<std::string>& devices) {
+    const auto report = cuda::inspect_cuda();
+    for (const auto& device : devices) {
+        const auto refusal = cuda::cuda_refusal(report, cuda::parse_device_spec(device).ordinal);
+        if (!refusal.empty())
+            throw std::invalid_argument(
+                devices.size() == 1 ? fmt::format("\"{}\": {}", value, refusal)
+                                    : fmt::format("\"{}\": {}: {}", value, device, refusal));
+    }
+}
+
 void check_device(const std::string& value) {
     constexpr double least = 1e6;
     constexpr double most = 1e15;
     const auto devices = device_list(value);
     const auto device = cuda::parse_device_spec(devices.front());
-    for (const auto& other : devices)
-        if (devices.size() > 1 &&
-            (device.kind != cuda::DeviceSpec::Kind::sim || other != devices.front()))
-            throw std::invalid_argument(
-                fmt::format("\"{}\": devices that share a run's steps are simulated ones of one "
-                            "kind so far, as "
-                            "in sim:1GiB,sim:1GiB; for another device name it alone",
-                            value));
-    if (device.kind == cuda::DeviceSpec::Kind::cuda) {
-        const auto refusal = cuda::cuda_refusal(cuda::inspect_cuda(), device.ordinal);
-        if (!refusal.empty())
-            throw std::invalid_argument(fmt::format("\"{}\": {}", value, refusal));
-    }
+    if (devices.size() > 1)
+        check_group(value, devices);
+    if (device.kind == cuda::DeviceSpec::Kind::cuda)
+        check_gpus(value, devices);
     const auto rate = device.link_bytes_per_s;
     if (rate != 0 && !(rate >= least && rate < most))
         throw std::invalid_argument(
@@ -209,7 +228,7 @@ std::vector<SettingField> length_fields() {
 std::vector<SettingField> placement_fields() {
     return {
         text({"device", "cpu|sim:BYTES[@GB/s][,...]",
-              "where forward and backward run; several simulated ones share each step"},
+              "where forward and backward run; several GPUs, or simulated ones, share each step"},
              &Settings::device, check_device),
         bytes(
             {"device-mem", "BYTES", "a cap below the device's size", Scope::placement, "all of it"},

@@ -319,8 +319,8 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
     }
     require_trace_room(settings);
     auto replay = open_replay(settings);
-    auto gpu = open_gpu(settings);
-    auto run = fit_run(std::move(settings), gpu.get(), available_memory(), console);
+    auto gpus = open_gpus(settings);
+    auto run = fit_run(std::move(settings), gpus, available_memory(), console);
     if (!folder || place == StatePlace::moves)
         require_disk(run.plan, run.settings);
     else
@@ -339,7 +339,9 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
                    .trace = {},
                    .folder = {},
                    .moved = {}};
-    setup.machine = make_run_machine(setup.run.settings, setup.run.budgets, std::move(gpu));
+    setup.machine = make_run_machine(setup.run.settings, setup.run.budgets, std::move(gpus));
+    for (const auto& note : connect_devices(setup.machine))
+        console.line("note: " + note);
     setup.overhead_bytes = resident_memory().now_bytes;
     if (measure(setup, folder ? work_done(setup.run.settings) : WorkDone{}, stop, console)) {
         if (!folder || place == StatePlace::moves)

@@ -60,8 +60,9 @@ const offload::StallSeconds& longest_stall(const offload::OffloadStatistics& s) 
 /// Each device of a run on several, by rank; empty for one.
 Json devices_json(const TrainResult& r) {
     auto devices = Json::array();
-    for (const auto& stall : r.offload.stall_of_devices)
-        devices.push_back({{"stall_s", stall_json(stall)}});
+    for (std::size_t rank = 0; rank < r.offload.stall_of_devices.size(); ++rank)
+        devices.push_back({{"name", r.devices.at(rank)},
+                           {"stall_s", stall_json(r.offload.stall_of_devices[rank])}});
     return devices;
 }
 

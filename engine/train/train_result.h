@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cuda/device.h"
 #include "engine/model/gpt2_step.h"
@@ -62,7 +63,8 @@ struct TrainResult {
     TrainPlan plan;
     MemoryBudgets budgets;
     RunTuning tuning = {};
-    std::string device;
+    std::string device;                     ///< all of `devices`
+    std::vector<std::string> devices = {};  ///< by rank
     std::string isa;
     std::string io_backend;
     std::uint64_t parameters = 0;

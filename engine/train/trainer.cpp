@@ -319,6 +319,7 @@ class Trainer::Impl {
                            .budgets = setup_.run.budgets,
                            .tuning = setup_.run.tuning,
                            .device = setup_.machine.device_names(),
+                           .devices = device_list(settings_.device),
                            .isa = settings_.isa,
                            .io_backend = std::string(engine_.io_backend_name()),
                            .parameters = setup_.run.layout.order.parameters(),

@@ -8,7 +8,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from support import fresh, run, skip, temporary_folder, train  # noqa: E402
+from support import fresh, look_alike, run, seen, skip, temporary_folder, train  # noqa: E402
 
 # Nothing of it is a multiple of a kernel's tile.
 KIND = ["--model", "gpt2:2x16x2", "--context", "8", "--batch", "4", "--seq", "7", "--lr", "3e-3", "--warmup", "1",
@@ -22,22 +22,6 @@ PLACEMENTS = {
     "4 micro-batches, all recomputed": ["--micro-batches", "4", "--recompute", "full"],
     "little memory, drive": [*DRIVE, "--host-mem", "18MiB", "--device-mem", "2MiB"],
 }
-
-
-def look_alike(folder):
-    """An environment in which the program finds the look-alike as the machine's driver."""
-    libraries = pathlib.Path(folder) / "lib"
-    libraries.mkdir()
-    (libraries / "libcuda.so.1").symlink_to(os.environ["SPILLWAY_CUDA_STANDIN"])
-    report = pathlib.Path(folder) / "report"
-    return {**os.environ, "LD_LIBRARY_PATH": str(libraries), "SPILLWAY_STANDIN_REPORT": str(report)}, report
-
-
-def seen(report):
-    lines = [line.split(" ", 1) for line in report.read_text().splitlines()]
-    violations = [words for name, words in lines if name == "violation"]
-    assert not violations, violations
-    return {name: int(number) for name, number in lines}
 
 
 def train_on_gpu(folder, environment, report, arguments):

@@ -48,3 +48,21 @@ def train(folder, *arguments, expect=0, **options):
 def fresh(folder):
     shutil.rmtree(folder, ignore_errors=True)
     return folder
+
+
+def look_alike(folder):
+    """An environment in which the program finds the look-alike as the machine's CUDA driver, and where it writes what
+    it saw."""
+    libraries = pathlib.Path(folder) / "lib"
+    libraries.mkdir()
+    (libraries / "libcuda.so.1").symlink_to(os.environ["SPILLWAY_CUDA_STANDIN"])
+    report = pathlib.Path(folder) / "report"
+    return {**os.environ, "LD_LIBRARY_PATH": str(libraries), "SPILLWAY_STANDIN_REPORT": str(report)}, report
+
+
+def seen(report):
+    """What the look-alike counted; it saw no breach of the driver's rules."""
+    lines = [line.split(" ", 1) for line in report.read_text().splitlines()]
+    violations = [words for name, words in lines if name == "violation"]
+    assert not violations, violations
+    return {name: int(number) for name, number in lines}

@@ -24,9 +24,8 @@ void require_sound(TrainSettings& settings) {
     resolve_choices(settings);
 }
 
-void predict(PlanReport& report, std::unique_ptr<cuda::Device> gpu, double tbw_bytes,
-             Console& console) {
-    const auto machine = make_run_machine(report.run.settings, report.run.budgets, std::move(gpu));
+void predict(PlanReport& report, Gpus gpus, double tbw_bytes, Console& console) {
+    const auto machine = make_run_machine(report.run.settings, report.run.budgets, std::move(gpus));
     report.overhead_bytes = resident_memory().now_bytes;
     const auto speed = measure_speed(report.run, machine, console);
     report.costs = step_costs(speed, report.run);
@@ -53,17 +52,16 @@ int run_plan(std::span<const std::string> arguments, Console& console) {
         return as_int(ExitCode::done);
     }
     require_sound(settings);
-    auto gpu = open_gpu(settings);
+    auto gpus = open_gpus(settings);
     const auto available = available_memory();
-    PlanReport report{.run = fit_run(settings, gpu.get(), available, console),
-                      .available = available};
+    PlanReport report{.run = fit_run(settings, gpus, available, console), .available = available};
     require_disk(report.run.plan, report.run.settings);
     const auto folder = drive_folder(report.run.settings);
     report.drive_folder = folder.string();
     report.drive_available_bytes = fs::space(folder).available;
     report.device = report.run.settings.device;
     if (report.run.settings.probe == "on")
-        predict(report, std::move(gpu), static_cast<double>(tbw_bytes), console);
+        predict(report, std::move(gpus), static_cast<double>(tbw_bytes), console);
     for (const auto& line : plan_report_lines(report))
         console.line(line);
     if (!report.run.settings.json.empty())

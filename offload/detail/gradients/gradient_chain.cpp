@@ -3,7 +3,6 @@
 #include "offload/detail/gradients/gradient_chain.h"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -83,7 +82,9 @@ void GradientChain::take_over(unsigned number, const Sum& sum, float* to) {
     {
         const StreamSpan span(compute, context_.record(number).trace.taken_over, "take over",
                               {.what = "unit", .number = sum.unit, .bytes = bytes});
-        compute.launch("take gradient over", [from, to, bytes] { std::memcpy(to, from, bytes); });
+        compute.copy_from_peer(reinterpret_cast<std::byte*>(to),
+                               context_.members[number - 1].device,
+                               reinterpret_cast<const std::byte*>(from), bytes);
     }
     give_back(number - 1, sum.slot, {compute.record()});
 }
@@ -165,8 +166,9 @@ cuda::Event GradientChain::bring_share(unsigned number, const Sum& sum, float* h
         const float* from = ranks_.back().slots[sum.slot].data + first;
         if (number != last()) {
             const StreamSpan span(*rank.down, trace.taken_share, "take share", numbers);
-            rank.down->launch("take share",
-                              [from, to = rank.landing, bytes] { std::memcpy(to, from, bytes); });
+            rank.down->copy_from_peer(reinterpret_cast<std::byte*>(rank.landing),
+                                      context_.members[last()].device,
+                                      reinterpret_cast<const std::byte*>(from), bytes);
             from = rank.landing;
         }
         const StreamSpan span(*rank.down, trace.gradients_down, "take", numbers);

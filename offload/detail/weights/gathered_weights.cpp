@@ -12,15 +12,13 @@
 
 namespace spillway::offload::detail {
 
-GatheredWeights::GatheredWeights(const GroupContext& context) : context_(context) {
-    const auto ranks = static_cast<unsigned>(context_.members.size());
-    auto communicators =
-        cuda::make_shared_memory_communicators({.ranks = ranks, .patience_s = context_.patience_s});
-    for (unsigned rank = 0; rank < ranks; ++rank)
-        add_rank(rank, std::move(communicators[rank]));
+GatheredWeights::GatheredWeights(const GroupContext& context)
+    : context_(context), gather_(make_share_gather(context_)) {
+    for (unsigned rank = 0; rank < context_.members.size(); ++rank)
+        add_rank(rank);
 }
 
-void GatheredWeights::add_rank(unsigned rank, std::unique_ptr<cuda::Communicator> communicator) {
+void GatheredWeights::add_rank(unsigned rank) {
     auto& device = context_.members[rank].device;
     Rank added;
     const auto allocate = [&](std::size_t bytes) {
@@ -37,7 +35,6 @@ void GatheredWeights::add_rank(unsigned rank, std::unique_ptr<cuda::Communicator
     added.up = device.create_stream("weights up");
     added.gather = device.create_stream("gather weights");
     added.stall = context_.stall_of(rank);
-    added.communicator = std::move(communicator);
     slot_uses_.resize(added.places.size());
     ranks_.push_back(std::move(added));
 }
@@ -82,12 +79,13 @@ void GatheredWeights::bring(const Use& use) {
     const auto began_s = now_s();
     const auto* const host = use.fetches ? context_.engine.acquire_weights(use.unit) : nullptr;
     const auto there_s = now_s();
-    std::vector<cuda::Event> came, gathered;  // known when whole: fill() looks at what is known
+    std::vector<GatherPart> parts;
+    std::vector<cuda::Event> came;
     for (unsigned rank = 0; rank < ranks_.size(); ++rank) {
-        came.push_back(fill(rank, use, host));
-        gathered.push_back(ranks_[rank].kept[use.unit].gathered);
+        parts.push_back(fill(rank, use, host));
+        came.push_back(parts.back().ready);
     }
-    gathers_.push_back(std::move(gathered));
+    gather(use, parts);
     if (host == nullptr)
         return note_brought(use, StallCause::devices);
     const auto queued_s = now_s();
@@ -114,44 +112,59 @@ cuda::Event GatheredWeights::wait_released(const Place& place, std::uint64_t use
     }
 }
 
-cuda::Event GatheredWeights::fill(unsigned number, const Use& use, const float* host) {
+GatherPart GatheredWeights::fill(unsigned number, const Use& use, const float* host) {
     auto& rank = ranks_[number];
     const auto& unit = context_.units[use.unit];
     auto& place = rank.places[use.slot];
     const auto last_use = wait_released(place, use.earlier);
     auto& kept = rank.kept[use.unit];
     const bool keeps = kept.data != nullptr;
-    const auto& trace = context_.record(number).trace;
-    const TraceNumbers numbers{.what = "unit", .number = use.unit, .bytes = unit.share_bytes()};
     auto* const share = keeps ? kept.data : place.data + number * unit.share_bytes();
-    cuda::Event came;
     if (host != nullptr) {
         rank.up->wait(keeps ? kept.gathered : last_use);
         const auto range = unit.of(number);
-        const StreamSpan span(*rank.up, range.size() != 0 ? trace.weights_up : TraceRow(), "fetch",
-                              numbers);
-        if (range.size() != 0)
+        if (range.size() != 0) {
+            const StreamSpan span(*rank.up, context_.record(number).trace.weights_up, "fetch",
+                                  numbers_of(use.unit));
             rank.up->copy_to_device(
                 share + unit.offset_of(number) * sizeof(float),
                 reinterpret_cast<const std::byte*>(host + (range.begin - unit.elements().begin)),
                 static_cast<std::size_t>(range.size()) * sizeof(float));
-        came = rank.up->record();
-        rank.gather->wait(came);
+        }
+        kept.came = rank.up->record();
+        rank.gather->wait(kept.came);
     }
     rank.gather->wait(last_use);
+    return {*rank.gather, share, place.data, kept.came};
+}
+
+/// All sides at once: look_at_gathers() looks at what is known of all.
+void GatheredWeights::gather(const Use& use, std::span<const GatherPart> parts) {
     {
-        const StreamSpan span(*rank.gather, trace.gathers, "gather", numbers);
-        rank.communicator->all_gather(*rank.gather, share, place.data, unit.share_bytes());
+        std::vector<std::unique_ptr<StreamSpan>> spans;
+        for (unsigned rank = 0; rank < ranks_.size(); ++rank)
+            spans.push_back(std::make_unique<StreamSpan>(*ranks_[rank].gather,
+                                                         context_.record(rank).trace.gathers,
+                                                         "gather", numbers_of(use.unit)));
+        gather_->gather(parts, context_.units[use.unit].share_bytes());
     }
-    kept.gathered = rank.gather->record();
-    const auto lock = context_.monitor.lock();
-    place.filled = kept.gathered;
-    return came;
+    std::vector<cuda::Event> gathered;
+    for (auto& rank : ranks_) {
+        auto& kept = rank.kept[use.unit];
+        kept.gathered = rank.gather->record();
+        gathered.push_back(kept.gathered);
+        const auto lock = context_.monitor.lock();
+        rank.places[use.slot].filled = kept.gathered;
+    }
+    gathers_.push_back(std::move(gathered));
+}
+
+TraceNumbers GatheredWeights::numbers_of(std::size_t unit) const noexcept {
+    return {.what = "unit", .number = unit, .bytes = context_.units[unit].share_bytes()};
 }
 
 void GatheredWeights::leave() noexcept {
-    for (auto& rank : ranks_)
-        rank.communicator.reset();
+    gather_->leave();
 }
 
 const float* GatheredWeights::acquire(unsigned number, std::size_t unit) {

@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "cuda/communicator.h"
 #include "offload/detail/weights/gather_schedule.h"
 #include "offload/detail/weights/group_context.h"
+#include "offload/detail/weights/share_gather.h"
 
 namespace spillway::offload::detail {
 
@@ -50,6 +50,7 @@ class GatheredWeights {
     /// The share of a unit that stays through a pass; null data: it does not.
     struct KeptShare {
         std::byte* data = nullptr;
+        cuda::Event came;
         cuda::Event gathered;
     };
     struct Rank {
@@ -58,22 +59,25 @@ class GatheredWeights {
         std::vector<KeptShare> kept;  ///< by unit; of bring_all() alone
         std::unique_ptr<cuda::Stream> up, gather;
         std::unique_ptr<StreamStall> stall;
-        std::unique_ptr<cuda::Communicator> communicator;
         std::size_t acquired = 0;  ///< uses of the pass; guarded by the monitor
     };
 
-    void add_rank(unsigned rank, std::unique_ptr<cuda::Communicator> communicator);
+    void add_rank(unsigned rank);
     void bring(const Use& use);
     void note_brought(const Use& use, StallCause by);
     void look_at_gathers();
     /// Returns the event of the last of so many uses.
     [[nodiscard]] cuda::Event wait_released(const Place& place, std::uint64_t uses);
-    /// Returns the event of a new share that has come.
-    [[nodiscard]] cuda::Event fill(unsigned rank, const Use& use, const float* host);
+    /// Queues the way up of a new share, if `host` is one, behind the last use of its place;
+    /// returns where the gather is to find it.
+    [[nodiscard]] GatherPart fill(unsigned rank, const Use& use, const float* host);
+    void gather(const Use& use, std::span<const GatherPart> parts);
+    [[nodiscard]] TraceNumbers numbers_of(std::size_t unit) const noexcept;
 
     GroupContext context_;
     std::vector<std::uint64_t> slot_uses_;  ///< by slot, in all passes
     std::vector<Rank> ranks_;
+    std::unique_ptr<ShareGather> gather_;
     std::deque<std::vector<cuda::Event>> gathers_;  ///< not known to be over, each by rank; of
                                                     ///< bring_all() alone
     std::vector<Use> uses_;                         ///< of the pass; fixed while it runs
