@@ -60,7 +60,7 @@ struct Bf16State {
     template <std::size_t plane, std::size_t count>
     HWY_INLINE void store_plane(const FloatVector (*state)[most_state_planes],
                                 std::size_t at) const {
-        constexpr auto kind = detail::kinds_of<Coefficients>[plane];
+        constexpr auto kind = kinds_of<Coefficients>[plane];
         const std::size_t lanes = hn::Lanes(FloatTag());
         const auto place = random.place(at);
         const auto first = rounded<kind>(state[0][plane], place);
@@ -122,7 +122,7 @@ constexpr detail::KernelTable<Progress(const Coefficients&, const Bf16Pointers&)
 template <class Coefficients>
 std::size_t update_element(const Coefficients& coefficients, const Bf16Pointers& run,
                            std::size_t planes, std::size_t i) {
-    constexpr auto kinds = detail::kinds_of<Coefficients>;
+    constexpr auto kinds = kinds_of<Coefficients>;
     ElementwiseElement element;
     element.master = detail::master_of(run, i);
     for (std::size_t plane = 0; plane < planes; ++plane)

@@ -176,7 +176,7 @@ class BlockUpdate {
     }
 
   private:
-    static constexpr auto kinds = detail::kinds_of<Coefficients>;
+    static constexpr auto kinds = kinds_of<Coefficients>;
 
     /// As many elements from `at` on as one step works on. In both passes, or a core would have
     /// more requests than it can keep in one and none in the other.
@@ -314,7 +314,7 @@ void encode_plane(MomentKind kind, const float* values, std::size_t count, Round
 template <class Coefficients>
 std::size_t update_block_by_reference(const Coefficients& coefficients, const Int8Pointers& run,
                                       std::size_t begin, std::size_t count) {
-    constexpr auto kinds = detail::kinds_of<Coefficients>;
+    constexpr auto kinds = kinds_of<Coefficients>;
     const std::size_t planes = state_planes(coefficients);
     const std::size_t number = begin / block_elements;
     float values[most_lossy_planes][block_elements];

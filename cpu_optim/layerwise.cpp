@@ -83,7 +83,7 @@ class Int8Source {
     }
 
   private:
-    static constexpr auto kinds = detail::kinds_of<typename Rule::Step>;
+    static constexpr auto kinds = kinds_of<typename Rule::Step>;
     static constexpr std::size_t block_words = block_elements / parts;
 
     template <std::size_t plane>
@@ -272,8 +272,7 @@ LayerSums measure_by_rule(Isa isa, const Coefficients& coefficients, const Run& 
         ElementwiseElement old;
         old.master = run.master != nullptr ? run.master[i] : join({run.weight[i], run.residue[i]});
         for (std::size_t plane = 0; plane < Rule::planes; ++plane)
-            old.state[plane] =
-                state_of(run, detail::kinds_of<typename Rule::Step>[plane], plane, i);
+            old.state[plane] = state_of(run, kinds_of<typename Rule::Step>[plane], plane, i);
         const float gradient = detail::gradient_element(run.gradient, run.gradient_type, i);
         const double w = old.master;
         const double u = prepared(coefficients, old, gradient).direction;

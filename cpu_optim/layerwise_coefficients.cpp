@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "cpu_optim/detail/hyper_checker.h"
-#include "cpu_optim/detail/moment_kinds.h"
 #include "cpu_optim/detail/power.h"
 #include "cpu_optim/layerwise.h"
+#include "cpu_optim/moment_kinds.h"
 
 namespace spillway::cpu_optim {
 namespace {
@@ -122,8 +122,8 @@ void check(const LayerwiseHyperParameters& hyper, StateFormat /*format*/) {
 
 std::array<MomentKind, most_lossy_planes> moment_kinds(
     const LayerwiseHyperParameters& hyper) noexcept {
-    return std::holds_alternative<LambHyperParameters>(hyper) ? detail::kinds_of<LambStep>
-                                                              : detail::kinds_of<LarsStep>;
+    return std::holds_alternative<LambHyperParameters>(hyper) ? kinds_of<LambStep>
+                                                              : kinds_of<LarsStep>;
 }
 
 LayerwiseCoefficients make_coefficients(const LayerwiseHyperParameters& hyper, std::uint64_t step,

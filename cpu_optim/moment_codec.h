@@ -8,7 +8,7 @@
 #include <span>
 
 #include "cpu_optim/float_formats.h"
-#include "cpu_optim/state_format.h"
+#include "cpu_optim/moment_kinds.h"
 #include "cpu_optim/state_rounding.h"
 
 /// The lossy formats of state, one value at a time: what every kernel follows bit by bit.

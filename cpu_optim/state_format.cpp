@@ -6,13 +6,13 @@
 
 #include <fmt/format.h>
 
-#include "cpu_optim/detail/moment_kinds.h"
+#include "cpu_optim/moment_kinds.h"
 
 namespace spillway::cpu_optim {
 namespace {
 
 /// Why this rule needs its state exact; "" if it does not.
-std::string_view needs_exact_state(const HyperParameters& hyper) {
+std::string_view reason_for_exact_state(const HyperParameters& hyper) {
     if (const auto* const adam = std::get_if<AdamHyperParameters>(&hyper))
         return adam->amsgrad == Amsgrad::on
                    ? "amsgrad keeps a maximum, which would climb with the noise of the rounding"
@@ -50,20 +50,14 @@ StateFormat parse_state_format(std::string_view name) {
 std::array<MomentKind, most_lossy_planes> moment_kinds(const HyperParameters& hyper) noexcept {
     using Kinds = std::array<MomentKind, most_lossy_planes>;
     struct KindsOf {
-        Kinds operator()(const AdamHyperParameters&) const {
-            return detail::kinds_of<AdamCoefficients>;
-        }
-        Kinds operator()(const SgdHyperParameters&) const {
-            return detail::kinds_of<SgdCoefficients>;
-        }
+        Kinds operator()(const AdamHyperParameters&) const { return kinds_of<AdamCoefficients>; }
+        Kinds operator()(const SgdHyperParameters&) const { return kinds_of<SgdCoefficients>; }
         Kinds operator()(const AdagradHyperParameters&) const {
-            return detail::kinds_of<AdagradCoefficients>;
+            return kinds_of<AdagradCoefficients>;
         }
-        Kinds operator()(const LionHyperParameters&) const {
-            return detail::kinds_of<LionCoefficients>;
-        }
+        Kinds operator()(const LionHyperParameters&) const { return kinds_of<LionCoefficients>; }
         Kinds operator()(const RmspropHyperParameters&) const {
-            return detail::kinds_of<RmspropCoefficients>;
+            return kinds_of<RmspropCoefficients>;
         }
     };
     return std::visit(KindsOf{}, hyper);
@@ -73,7 +67,7 @@ void check(const HyperParameters& hyper, StateFormat format) {
     check(hyper);
     if (is_exact(format))
         return;
-    if (const auto reason = needs_exact_state(hyper); !reason.empty())
+    if (const auto reason = reason_for_exact_state(hyper); !reason.empty())
         throw std::invalid_argument(
             fmt::format("{} cannot keep its state in {}: {}; take fp32 state",
                         optimizer_name(hyper), state_format_name(format), reason));

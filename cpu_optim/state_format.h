@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cpu_optim/elementwise.h"
+#include "cpu_optim/moment_kinds.h"
 
 namespace spillway::cpu_optim {
 
@@ -29,15 +30,6 @@ inline constexpr std::array every_state_format{StateFormat::fp32, StateFormat::b
 [[nodiscard]] constexpr bool is_exact(StateFormat format) noexcept {
     return format == StateFormat::fp32;
 }
-
-/// What a plane of state holds, which decides how it may be rounded.
-enum class MomentKind : std::uint8_t {
-    mean,   ///< signed: a mean of gradients, a momentum buffer
-    square  ///< 0 or more: a mean or sum of squares, which an update divides by
-};
-
-/// Planes that a state kept in a lossy format may have.
-inline constexpr std::size_t most_lossy_planes = 2;
 
 /// What the state planes of this rule hold, in its order.
 [[nodiscard]] std::array<MomentKind, most_lossy_planes> moment_kinds(

@@ -3,48 +3,26 @@
 #include "cuda/optimizer_kernels.h"
 
 #include <stdexcept>
-#include <string_view>
 #include <variant>
 
 #include <fmt/format.h>
 
+#include "cuda/kernel_planes.h"
 #include "cuda/kernels/parameters.h"
 #include "cuda/launch_shapes.h"
 
 namespace spillway::cuda {
 namespace {
 
-void require(std::string_view kernel, std::string_view plane, const void* data) {
-    if (data == nullptr)
-        throw std::invalid_argument(
-            fmt::format("{} on a device: {} is null: set it", kernel, plane));
-}
-
-/// Either the whole master or both its halves.
-void require_masters(std::string_view kernel, const void* master, const void* weight,
-                     const void* residue) {
-    const bool halves = weight != nullptr && residue != nullptr;
-    const bool no_half = weight == nullptr && residue == nullptr;
-    if (master != nullptr ? !no_half : !halves)
-        throw std::invalid_argument(
-            fmt::format("{} on a device: set either master, or weight and residue", kernel));
-}
-
 template <typename Coefficients>
 void update_by(KernelStream& stream, const Coefficients& coefficients,
                const cpu_optim::ElementwiseRun& run, unsigned long long* counted) {
     for (std::size_t plane = 0; plane < cpu_optim::state_planes(coefficients); ++plane)
-        require("update_run", fmt::format("state[{}]", plane), run.state[plane]);
+        require_plane("update_run", fmt::format("state[{}]", plane), run.state[plane]);
     launch(stream, elementwise_shape(run.elements),
            ElementwiseUpdate<Coefficients>{coefficients,
-                                           {.elements = run.elements,
-                                            .master = run.master,
-                                            .weight = run.weight,
-                                            .residue = run.residue,
-                                            .state = {run.state[0], run.state[1], run.state[2]},
-                                            .gradient = run.gradient,
-                                            .gradient_type = run.gradient_type,
-                                            .counted = counted}});
+                                           updated_planes(run, counted),
+                                           {run.state[0], run.state[1], run.state[2]}});
 }
 
 }  // namespace
@@ -53,9 +31,7 @@ void update_run(KernelStream& stream, const cpu_optim::ElementwiseCoefficients& 
                 const cpu_optim::ElementwiseRun& run, unsigned long long* counted) {
     if (run.elements == 0)
         return;
-    require_masters("update_run", run.master, run.weight, run.residue);
-    require("update_run", "gradient", run.gradient);
-    require("update_run", "counted", counted);
+    require_updated_planes(run, counted);
     std::visit([&](const auto& rule) { update_by(stream, rule, run, counted); }, coefficients.rule);
 }
 
@@ -64,7 +40,7 @@ void update_average(KernelStream& stream, const cpu_optim::AverageCoefficients& 
     if (run.elements == 0)
         return;
     require_masters("update_average", run.master, run.weight, run.residue);
-    require("update_average", "average", run.average);
+    require_plane("update_average", "average", run.average);
     launch(stream, elementwise_shape(run.elements),
            AverageUpdate{.starts = coefficients.starts,
                          .share = coefficients.share,
@@ -88,9 +64,9 @@ void scan_gradient(KernelStream& stream, const void* gradient, cpu_optim::Gradie
             fmt::format("scan_gradient on a device: tile_elements is {}, but must be a multiple of "
                         "{}",
                         tile_elements, GradientScans::threads_a_tile));
-    require("scan_gradient", "gradient", gradient);
-    require("scan_gradient", "sums", sums);
-    require("scan_gradient", "nonfinite", nonfinite);
+    require_plane("scan_gradient", "gradient", gradient);
+    require_plane("scan_gradient", "sums", sums);
+    require_plane("scan_gradient", "nonfinite", nonfinite);
     const GradientScans scans{.gradient = gradient,
                               .type = type,
                               .elements = elements,
@@ -104,8 +80,8 @@ void scan_gradient(KernelStream& stream, const void* gradient, cpu_optim::Gradie
 void add_gradient(KernelStream& stream, float* into, const float* from, std::size_t elements) {
     if (elements == 0)
         return;
-    require("add_gradient", "into", into);
-    require("add_gradient", "from", from);
+    require_plane("add_gradient", "into", into);
+    require_plane("add_gradient", "from", from);
     launch(stream, elementwise_shape(elements),
            GradientAddition{.elements = elements, .into = into, .from = from});
 }
@@ -116,8 +92,8 @@ void widen_gradient(KernelStream& stream, const std::uint16_t* from, cpu_optim::
         throw std::invalid_argument("widen_gradient on a device: fp32 is as wide as it gets: copy");
     if (elements == 0)
         return;
-    require("widen_gradient", "from", from);
-    require("widen_gradient", "to", to);
+    require_plane("widen_gradient", "from", from);
+    require_plane("widen_gradient", "to", to);
     launch(stream, elementwise_shape(elements),
            GradientWidening{.elements = elements, .from = from, .type = type, .to = to});
 }
@@ -126,9 +102,9 @@ void join_master(KernelStream& stream, const std::uint16_t* weight, const std::i
                  float* master, std::size_t elements) {
     if (elements == 0)
         return;
-    require("join_master", "weight", weight);
-    require("join_master", "residue", residue);
-    require("join_master", "master", master);
+    require_plane("join_master", "weight", weight);
+    require_plane("join_master", "residue", residue);
+    require_plane("join_master", "master", master);
     launch(
         stream, elementwise_shape(elements),
         MasterJoin{.elements = elements, .weight = weight, .residue = residue, .master = master});
@@ -138,10 +114,10 @@ void split_master(KernelStream& stream, const float* master, std::uint16_t* weig
                   std::int16_t* residue, std::size_t elements, unsigned long long* counted) {
     if (elements == 0)
         return;
-    require("split_master", "master", master);
-    require("split_master", "weight", weight);
-    require("split_master", "residue", residue);
-    require("split_master", "counted", counted);
+    require_plane("split_master", "master", master);
+    require_plane("split_master", "weight", weight);
+    require_plane("split_master", "residue", residue);
+    require_plane("split_master", "counted", counted);
     launch(stream, elementwise_shape(elements),
            MasterSplit{.elements = elements,
                        .master = master,
@@ -153,7 +129,7 @@ void split_master(KernelStream& stream, const float* master, std::uint16_t* weig
 void join_tiles(KernelStream& stream, float* data, std::size_t tiles) {
     if (tiles == 0)
         return;
-    require("join_tiles", "data", data);
+    require_plane("join_tiles", "data", data);
     launch(stream, {.blocks = static_cast<unsigned>(tiles), .threads = TilesJoin::threads},
            TilesJoin{.tiles = tiles, .data = data});
 }

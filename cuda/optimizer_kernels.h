@@ -7,6 +7,7 @@
 
 #include "cpu_optim/elementwise.h"
 #include "cpu_optim/gradient_scan.h"
+#include "cpu_optim/lossy_state.h"
 #include "cpu_optim/weight_average.h"
 #include "cuda/kernel_stream.h"
 
@@ -18,6 +19,14 @@ namespace spillway::cuda {
 /// cpu_optim::update_run(). The number of masters to be counted is added to `counted`.
 void update_run(KernelStream& stream, const cpu_optim::ElementwiseCoefficients& coefficients,
                 const cpu_optim::ElementwiseRun& run, unsigned long long* counted);
+
+/// The same for state in a lossy format. Codes lie at a multiple of 4 bytes.
+void update_run(KernelStream& stream, const cpu_optim::ElementwiseCoefficients& coefficients,
+                const cpu_optim::RoundingStream& rounding, const cpu_optim::Bf16Run& run,
+                unsigned long long* counted);
+void update_run(KernelStream& stream, const cpu_optim::ElementwiseCoefficients& coefficients,
+                const cpu_optim::RoundingStream& rounding, const cpu_optim::Int8Run& run,
+                unsigned long long* counted);
 
 /// cpu_optim::update_average().
 void update_average(KernelStream& stream, const cpu_optim::AverageCoefficients& coefficients,

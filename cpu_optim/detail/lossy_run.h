@@ -13,9 +13,9 @@
 
 #include "cpu_optim/detail/elementwise_run.h"
 #include "cpu_optim/detail/gradient_element.h"
-#include "cpu_optim/detail/moment_kinds.h"
 #include "cpu_optim/detail/require_planes.h"
 #include "cpu_optim/lossy_state.h"
+#include "cpu_optim/moment_kinds.h"
 #include "cpu_optim/split_master.h"
 
 namespace spillway::cpu_optim::detail {
@@ -90,12 +90,7 @@ template <class Run>
 /// Throws unless this rule may be kept in `format` and the run has weights and a gradient.
 template <class Coefficients>
 void require_lossy(const Coefficients& coefficients, StateFormat format, const LossyRun& run) {
-    bool needs_exact = false;
-    if constexpr (requires { coefficients.amsgrad; })
-        needs_exact = coefficients.amsgrad == Term::on;
-    if constexpr (requires { coefficients.centred; })
-        needs_exact = coefficients.centred == Term::on;
-    if (needs_exact)
+    if (needs_exact_state(coefficients))
         throw std::invalid_argument(
             fmt::format("update_run: this rule's state cannot be kept in {}: see check()",
                         state_format_name(format)));

@@ -10,6 +10,7 @@
 #include "cuda/kernels/attention.cuh"
 #include "cuda/kernels/embeddings.cuh"
 #include "cuda/kernels/gradients.cuh"
+#include "cuda/kernels/lossy.cuh"
 #include "cuda/kernels/masters.cuh"
 #include "cuda/kernels/optimizer.cuh"
 #include "cuda/kernels/products.cuh"

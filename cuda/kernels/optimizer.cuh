@@ -40,7 +40,7 @@ __device__ __forceinline__ float master_at(const Planes& planes, std::size_t i) 
 }
 
 /// Whether it is to be counted.
-__device__ __forceinline__ bool store_master(const ElementwisePlanes& planes, float master,
+__device__ __forceinline__ bool store_master(const UpdatedPlanes& planes, float master,
                                              std::size_t i) {
     if (planes.master != nullptr) {
         planes.master[i] = master;
@@ -61,11 +61,11 @@ __device__ __forceinline__ void update_run(const ElementwiseUpdate<Coefficients>
         // A fixed count, so that the state stays in registers.
         for (int plane = 0; plane < 3; ++plane)
             if (plane < planes)
-                element.state[plane] = p.planes.state[plane][i];
+                element.state[plane] = p.state[plane][i];
         update(p.coefficients, element, gradient_at(p.planes.gradient, p.planes.gradient_type, i));
         for (int plane = 0; plane < 3; ++plane)
             if (plane < planes)
-                p.planes.state[plane][i] = one_nan(element.state[plane]);
+                p.state[plane][i] = one_nan(element.state[plane]);
         counted += store_master(p.planes, one_nan(element.w), i) ? 1u : 0u;
     }
     if (counted != 0)

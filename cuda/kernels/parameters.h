@@ -16,24 +16,21 @@ namespace spillway::cuda {
 /// The kernels that share out elements take any number of threads and blocks.
 inline constexpr unsigned elementwise_threads = 256;
 
-/// One run of elements, as cpu_optim::ElementwiseRun.
-struct ElementwisePlanes {
+/// One run of elements without its state, as cpu_optim::ElementwiseRun.
+struct UpdatedPlanes {
     std::size_t elements;
     float* master;
     std::uint16_t* weight;
     std::int16_t* residue;
-    float* state[3];
     const void* gradient;
     cpu_optim::GradientType gradient_type;
     unsigned long long* counted;  ///< masters that are as update_run() counts them are added here
 
     template <typename Visitor>
-    void for_each_memory(Visitor& visitor, std::size_t planes) {
+    void for_each_memory(Visitor& visitor) {
         visitor.writes("master", master, elements);
         visitor.writes("weight", weight, elements);
         visitor.writes("residue", residue, elements);
-        for (std::size_t plane = 0; plane < planes; ++plane)
-            visitor.writes("state", state[plane], elements);
         auto bytes = static_cast<const std::byte*>(gradient);
         visitor.reads("gradient", bytes, elements * cpu_optim::gradient_bytes(gradient_type));
         gradient = bytes;
@@ -41,31 +38,45 @@ struct ElementwisePlanes {
     }
 };
 
-constexpr const char* update_kernel(const cpu_optim::AdamCoefficients*) {
-    return "spillway_update_adam";
+/// The names of a rule's kernels, one for each format of state.
+struct UpdateKernels {
+    const char* fp32;
+    const char* bf16;
+    const char* int8;
+};
+constexpr UpdateKernels update_kernels(const cpu_optim::AdamCoefficients*) {
+    return {"spillway_update_adam", "spillway_update_adam_bf16", "spillway_update_adam_int8"};
 }
-constexpr const char* update_kernel(const cpu_optim::SgdCoefficients*) {
-    return "spillway_update_sgd";
+constexpr UpdateKernels update_kernels(const cpu_optim::SgdCoefficients*) {
+    return {"spillway_update_sgd", "spillway_update_sgd_bf16", "spillway_update_sgd_int8"};
 }
-constexpr const char* update_kernel(const cpu_optim::AdagradCoefficients*) {
-    return "spillway_update_adagrad";
+constexpr UpdateKernels update_kernels(const cpu_optim::AdagradCoefficients*) {
+    return {"spillway_update_adagrad", "spillway_update_adagrad_bf16",
+            "spillway_update_adagrad_int8"};
 }
-constexpr const char* update_kernel(const cpu_optim::LionCoefficients*) {
-    return "spillway_update_lion";
+constexpr UpdateKernels update_kernels(const cpu_optim::LionCoefficients*) {
+    return {"spillway_update_lion", "spillway_update_lion_bf16", "spillway_update_lion_int8"};
 }
-constexpr const char* update_kernel(const cpu_optim::RmspropCoefficients*) {
-    return "spillway_update_rmsprop";
+constexpr UpdateKernels update_kernels(const cpu_optim::RmspropCoefficients*) {
+    return {"spillway_update_rmsprop", "spillway_update_rmsprop_bf16",
+            "spillway_update_rmsprop_int8"};
 }
+template <typename Coefficients>
+inline constexpr UpdateKernels kernels_of =
+    update_kernels(static_cast<const Coefficients*>(nullptr));
 
 template <typename Coefficients>
 struct ElementwiseUpdate {
-    static constexpr const char* kernel = update_kernel(static_cast<const Coefficients*>(nullptr));
+    static constexpr const char* kernel = kernels_of<Coefficients>.fp32;
     Coefficients coefficients;
-    ElementwisePlanes planes;
+    UpdatedPlanes planes;
+    float* state[3];
 
     template <typename Visitor>
     void for_each_memory(Visitor& visitor) {
-        planes.for_each_memory(visitor, cpu_optim::state_planes(coefficients));
+        planes.for_each_memory(visitor);
+        for (std::size_t plane = 0; plane < cpu_optim::state_planes(coefficients); ++plane)
+            visitor.writes("state", state[plane], planes.elements);
     }
 };
 

@@ -80,6 +80,16 @@ Registry make_registry() {
     add(registry, &spillway_update_adagrad, Threads::independent);
     add(registry, &spillway_update_lion, Threads::independent);
     add(registry, &spillway_update_rmsprop, Threads::independent);
+    add(registry, &spillway_update_adam_bf16, Threads::independent);
+    add(registry, &spillway_update_adam_int8, Threads::cooperating);
+    add(registry, &spillway_update_sgd_bf16, Threads::independent);
+    add(registry, &spillway_update_sgd_int8, Threads::cooperating);
+    add(registry, &spillway_update_adagrad_bf16, Threads::independent);
+    add(registry, &spillway_update_adagrad_int8, Threads::cooperating);
+    add(registry, &spillway_update_lion_bf16, Threads::independent);
+    add(registry, &spillway_update_lion_int8, Threads::cooperating);
+    add(registry, &spillway_update_rmsprop_bf16, Threads::independent);
+    add(registry, &spillway_update_rmsprop_int8, Threads::cooperating);
     add(registry, &spillway_update_average, Threads::independent);
     add(registry, &spillway_scan_gradient, Threads::cooperating);
     add(registry, &spillway_add_gradient, Threads::independent);
