@@ -5,9 +5,10 @@
 
     bench/train_speed.py torch --model 6x384x6       all in memory, against plain torch (needs .venv with torch)
     bench/train_speed.py drive --model 12x768x12     state on the drive, against all in memory
+    bench/train_speed.py trace --model 6x384x6       state on the drive with --trace, against without it
 
 Each pair runs one after the other, so that a machine whose speed drifts does so for both; the median of
-the ratios counts. `drive` takes steps of 512 tokens and a host budget that holds weights and
+the ratios counts. `drive` and `trace` take steps of 512 tokens and a host budget that holds weights and
 gradients, but no moments.
 """
 import argparse
@@ -24,14 +25,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "engine" / "data" / "kjv.txt"
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("against", choices=["torch", "drive"])
+parser.add_argument("against", choices=["torch", "drive", "trace"])
 parser.add_argument("--model", default="6x384x6", help="LAYERSxHIDDENxHEADS")
-parser.add_argument("--batch", type=int, help="sequences a step (default: 8, with drive 2)")
+parser.add_argument("--batch", type=int, help="sequences a step (default: 8 with torch, else 2)")
 parser.add_argument("--seq", type=int, default=256)
 parser.add_argument("--steps", type=int, default=8, help="steps a run; the first two do not count")
 parser.add_argument("--pairs", type=int, default=5)
 parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-parser.add_argument("--host-mem", help="with drive: the budget (default: what weights and gradients need)")
+parser.add_argument("--host-mem", help="with drive and trace: the budget (default: what weights and gradients need)")
 parser.add_argument("--program", default=ROOT / "build" / "release" / "spillway")
 parser.add_argument("--python", default=ROOT / ".venv" / "bin" / "python")
 parser.add_argument("--dir", default=os.getcwd(), help="folder on the drive to measure")
@@ -76,6 +77,15 @@ def main():
             if options.against == "torch":
                 ours, result = spillway(folder / "a")
                 other, _ = torch(folder)
+            elif options.against == "trace":
+                budget = options.host_mem or budget_for_weights_and_gradients()
+                on_drive = ["--nvme", folder / "a" / "drive", "--host-mem", budget]
+                # In turn first.
+                if pair % 2:
+                    other, _ = spillway(folder / "a", *on_drive)
+                ours, result = spillway(folder / "a", *on_drive, "--trace", folder / "trace.json")
+                if pair % 2 == 0:
+                    other, _ = spillway(folder / "a", *on_drive)
             else:
                 budget = options.host_mem or budget_for_weights_and_gradients()
                 ours, result = spillway(folder / "a", "--nvme", folder / "a" / "drive", "--host-mem", budget)
