@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include "engine/cli/verbs/bench.h"
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 #include <vector>
@@ -16,16 +15,27 @@ namespace spillway::engine {
 
 namespace {
 
-constexpr std::array<std::string_view, 2> benches_to_come{"memory", "all"};
+struct Bench {
+    std::string_view name;
+    int (*run)(std::span<const std::string>, Console&);
+};
+constexpr std::array<Bench, 6> benches{{{"storage", run_bench_storage},
+                                        {"memory", run_bench_memory},
+                                        {"adam", run_bench_adam},
+                                        {"link", run_bench_link},
+                                        {"step", run_bench_step},
+                                        {"all", run_bench_all}}};
 
 constexpr std::string_view help_text =
     "spillway bench WHAT [options]\n"
     "Measures what this machine really gives.\n\n"
     "what:\n"
     "  storage   reads and writes of the drive under a folder\n"
+    "  memory    how fast threads change memory in place\n"
     "  adam      an optimizer's update in memory, against the memory's own rate\n"
     "  link      copies between host memory and a device\n"
-    "  step      optimizer steps with state on the drive, against the machine's bound\n\n"
+    "  step      optimizer steps with state on the drive, against the machine's bound\n"
+    "  all       these in turn, and what plan and train want to know of the machine\n\n"
     "`spillway bench WHAT --help` shows the options with their defaults.\n";
 
 }  // namespace
@@ -38,19 +48,13 @@ int run_bench(std::span<const std::string> arguments, Console& console) {
         console.result(help_text);
         return as_int(ExitCode::done);
     }
-    if (what == "storage")
-        return run_bench_storage(arguments.subspan(1), console);
-    if (what == "adam")
-        return run_bench_adam(arguments.subspan(1), console);
-    if (what == "link")
-        return run_bench_link(arguments.subspan(1), console);
-    if (what == "step")
-        return run_bench_step(arguments.subspan(1), console);
-    if (std::find(benches_to_come.begin(), benches_to_come.end(), what) != benches_to_come.end())
-        throw UsageError(fmt::format("bench {} is not available in this version", what));
-    throw UsageError(fmt::format(
-        "\"{}\" cannot be measured{}", what,
-        suggestion(what, std::vector<std::string>{"storage", "adam", "link", "step"}, "")));
+    std::vector<std::string> names;
+    for (const auto& [name, run] : benches) {
+        if (what == name)
+            return run(arguments.subspan(1), console);
+        names.emplace_back(name);
+    }
+    throw UsageError(fmt::format("\"{}\" cannot be measured{}", what, suggestion(what, names, "")));
 }
 
 }  // namespace spillway::engine

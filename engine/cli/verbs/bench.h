@@ -9,8 +9,7 @@
 
 namespace spillway::engine {
 
-/// `spillway bench WHAT`: returns the exit code; throws as run_program() expects it. What is still
-/// to come is refused by name.
+/// `spillway bench WHAT`: returns the exit code; throws as run_program() expects it.
 [[nodiscard]] int run_bench(std::span<const std::string> arguments, Console& console);
 
 /// `spillway bench storage`, without these two words.
@@ -21,6 +20,12 @@ namespace spillway::engine {
 
 /// `spillway bench adam`, without these two words.
 [[nodiscard]] int run_bench_adam(std::span<const std::string> arguments, Console& console);
+
+/// `spillway bench memory`, without these two words.
+[[nodiscard]] int run_bench_memory(std::span<const std::string> arguments, Console& console);
+
+/// `spillway bench all`, without these two words.
+[[nodiscard]] int run_bench_all(std::span<const std::string> arguments, Console& console);
 
 /// `spillway bench step`, without these two words.
 [[nodiscard]] int run_bench_step(std::span<const std::string> arguments, Console& console);
