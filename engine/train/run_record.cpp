@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/compute/blas_kernels.h"
 #include "engine/settings/setting_fields.h"
 
 namespace spillway::engine {
@@ -15,6 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* fingerprint_key = "data_fingerprint";
+constexpr const char* kernels_key = "blas_kernels";
 
 Json json_value(const SettingField& field, const TrainSettings& settings) {
     const auto text = field.read(settings);
@@ -78,13 +80,15 @@ void check_clock(const TrainSettings& settings, const Json& record, const GivenS
 
 }  // namespace
 
-std::string make_run_record(const TrainSettings& settings, const std::string& data_fingerprint) {
+std::string make_run_record(const TrainSettings& settings, const std::string& data_fingerprint,
+                            const std::string& blas_kernels) {
     auto record = Json::object();
     for (const auto& field : setting_fields()) {
         if (field.scope != SettingScope::placement)
             record[key_of_option_name(field.name)] = json_value(field, settings);
     }
     record[fingerprint_key] = data_fingerprint;
+    record[kernels_key] = blas_kernels;
     return record.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -126,6 +130,18 @@ std::string data_problem(const std::string& record, const std::string& data_fing
         "--data: the files hold other bytes (fingerprint {}) than the run was started with ({}); "
         "name the run's files, or start a new run in another folder",
         data_fingerprint, recorded);
+}
+
+std::string kernels_warning(const std::string& record, const std::string& blas_kernels) {
+    const auto recorded = parse_record(record).value(kernels_key, std::string());
+    if (recorded.empty() || recorded == blas_kernels)
+        return "";
+    return fmt::format(
+        "the run's products were made by OpenBLAS's kernels for {}, here they are made by those "
+        "for "
+        "{}: it goes on, with other last bits than there ({}={} takes the former, where the "
+        "processor can run them)",
+        recorded, blas_kernels, blas_kernels_variable, recorded);
 }
 
 std::string settings_json(const TrainSettings& settings) {

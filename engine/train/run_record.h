@@ -12,9 +12,11 @@
 namespace spillway::engine {
 
 /// The settings that a run is created with and a resume starts from, as a JSON object: every field
-/// whose scope is `run` or `length`, and `data_fingerprint`. It stands in the run's manifest.
+/// whose scope is `run` or `length`, `data_fingerprint`, and `blas_kernels`, the name of the
+/// library's kernels that made its products. It stands in the run's manifest.
 [[nodiscard]] std::string make_run_record(const TrainSettings& settings,
-                                          const std::string& data_fingerprint);
+                                          const std::string& data_fingerprint,
+                                          const std::string& blas_kernels);
 
 /// Whether the user gave a setting, by its name.
 using GivenSettings = std::function<bool(std::string_view name)>;
@@ -30,6 +32,12 @@ using GivenSettings = std::function<bool(std::string_view name)>;
 /// "" if the data are the run's, else a sentence.
 [[nodiscard]] std::string data_problem(const std::string& record,
                                        const std::string& data_fingerprint);
+
+/// "" if products are made by the kernels that the run began with, or if those are not known; else
+/// a sentence: other kernels add up in another order, so that the run goes on with other bits than
+/// it would have had.
+[[nodiscard]] std::string kernels_warning(const std::string& record,
+                                          const std::string& blas_kernels);
 
 /// All settings as a JSON object, keys as in a configuration file: it can be used as one.
 [[nodiscard]] std::string settings_json(const TrainSettings& settings);

@@ -16,6 +16,7 @@
 
 #include "engine/cli/output_place.h"
 #include "engine/cli/usage_error.h"
+#include "engine/compute/blas_kernels.h"
 #include "engine/measure/drive_choice.h"
 #include "engine/plan/first_use.h"
 #include "engine/settings/optimizer_choice.h"
@@ -259,9 +260,10 @@ offload::StateFolder create_folder(const RunSetup& setup, const std::string& fin
         fs::remove(settings.out / MetricsLog::file_name);
     }
     const auto tensors = setup.run.layout.order.tensors();
-    return offload::StateFolder::create(
-        settings.out, first_drive(settings), {tensors.begin(), tensors.end()}, settings.durable,
-        make_run_record(settings, fingerprint), planes_of(settings), further_drives(settings));
+    return offload::StateFolder::create(settings.out, first_drive(settings),
+                                        {tensors.begin(), tensors.end()}, settings.durable,
+                                        make_run_record(settings, fingerprint, blas_kernels()),
+                                        planes_of(settings), further_drives(settings));
 }
 
 /// The user named another place than can be used, as opposed to a drive that fails or is full.
@@ -316,6 +318,10 @@ RunSetup prepare_run(TrainSettings settings, const GivenSettings& given, const S
         if (const auto problem = data_problem(folder->manifest().client_settings, fingerprint);
             !problem.empty())
             throw UsageError(problem);
+        if (const auto warning =
+                kernels_warning(folder->manifest().client_settings, blas_kernels());
+            !warning.empty())
+            console.warning(warning);
     }
     require_trace_room(settings);
     auto replay = open_replay(settings);

@@ -36,7 +36,7 @@ GivenSettings these(std::set<std::string, std::less<>> names) {
 
 TEST_CASE("run_record: a resume takes the run's settings and its length, but no placement") {
     TrainSettings resumed;
-    CHECK(adopt_run_record(resumed, make_run_record(started(), "f"), these({})).empty());
+    CHECK(adopt_run_record(resumed, make_run_record(started(), "f", "Haswell"), these({})).empty());
     CHECK(resumed.model == "gpt2:2x64x2");
     CHECK(resumed.data == std::vector<std::string>{"a.txt", "b.txt"});
     CHECK(resumed.lr == 1e-8);
@@ -48,7 +48,7 @@ TEST_CASE("run_record: a resume takes the run's settings and its length, but no 
 }
 
 TEST_CASE("run_record: every setting fixed by the run is refused by name when it changes") {
-    const auto record = make_run_record(started(), "f");
+    const auto record = make_run_record(started(), "f", "Haswell");
     for (const auto& field : setting_fields()) {
         if (field.scope != SettingScope::run || field.name == "data")
             continue;
@@ -78,7 +78,8 @@ TEST_CASE("run_record: every setting fixed by the run is refused by name when it
 TEST_CASE("run_record: giving the run's own value, in another spelling, is no change") {
     auto same = started();
     same.lr = 0.00000001;
-    CHECK(adopt_run_record(same, make_run_record(started(), "f"), these({"lr", "clip", "batch"}))
+    CHECK(adopt_run_record(same, make_run_record(started(), "f", "Haswell"),
+                           these({"lr", "clip", "batch"}))
               .empty());
 }
 
@@ -86,21 +87,23 @@ TEST_CASE("run_record: several changed settings are listed at once") {
     auto changed = started();
     changed.seed = 9;
     changed.batch = 16;
-    CHECK(adopt_run_record(changed, make_run_record(started(), "f"), these({"seed", "batch"}))
+    CHECK(adopt_run_record(changed, make_run_record(started(), "f", "Haswell"),
+                           these({"seed", "batch"}))
               .size() == 2);
 }
 
 TEST_CASE("run_record: length may change, the kind of clock may not") {
     auto longer = started();
     longer.steps = 500;
-    CHECK(adopt_run_record(longer, make_run_record(started(), "f"), these({"steps"})).empty());
+    CHECK(adopt_run_record(longer, make_run_record(started(), "f", "Haswell"), these({"steps"}))
+              .empty());
     CHECK(longer.steps == 500);
     CHECK(longer.schedule_steps == 100);
 
     TrainSettings timed;
     timed.budget_s = 60;
     const auto problems =
-        adopt_run_record(timed, make_run_record(started(), "f"), these({"budget"}));
+        adopt_run_record(timed, make_run_record(started(), "f", "Haswell"), these({"budget"}));
     REQUIRE(problems.size() == 1);
     CHECK_THAT(problems.front(), Contains("--budget") && Contains("--steps"));
 
@@ -110,21 +113,34 @@ TEST_CASE("run_record: length may change, the kind of clock may not") {
     by_clock.budget_s = 60;
     TrainSettings more;
     more.budget_s = 90;
-    CHECK(adopt_run_record(more, make_run_record(by_clock, "f"), these({"budget"})).empty());
+    CHECK(adopt_run_record(more, make_run_record(by_clock, "f", "Haswell"), these({"budget"}))
+              .empty());
     CHECK(more.budget_s == 90);
     TrainSettings counted;
     counted.steps = 5;
-    CHECK(adopt_run_record(counted, make_run_record(by_clock, "f"), these({"steps"})).size() == 1);
+    CHECK(adopt_run_record(counted, make_run_record(by_clock, "f", "Haswell"), these({"steps"}))
+              .size() == 1);
 }
 
 TEST_CASE("run_record: the data may move but not change") {
     auto moved = started();
     moved.data = {"/elsewhere/a.txt", "/elsewhere/b.txt"};
-    const auto record = make_run_record(started(), "0123");
+    const auto record = make_run_record(started(), "0123", "Haswell");
     CHECK(adopt_run_record(moved, record, these({"data"})).empty());
     CHECK(moved.data.front() == "/elsewhere/a.txt");
     CHECK(data_problem(record, "0123").empty());
     CHECK_THAT(data_problem(record, "4567"), Contains("0123") && Contains("4567"));
+}
+
+TEST_CASE("run_record: other kernels than the run's are told, and not refused") {
+    const auto record = make_run_record(started(), "f", "Haswell");
+    CHECK(kernels_warning(record, "Haswell").empty());
+    CHECK_THAT(kernels_warning(record, "SkylakeX"), Contains("for Haswell") &&
+                                                        Contains("for SkylakeX") &&
+                                                        Contains("OPENBLAS_CORETYPE=Haswell"));
+    CHECK(kernels_warning("{}", "SkylakeX").empty());  // of an earlier version
+    TrainSettings resumed;
+    CHECK(adopt_run_record(resumed, record, these({})).empty());
 }
 
 TEST_CASE("run_record: a record that cannot be read is an error, not a default") {
