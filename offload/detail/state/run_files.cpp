@@ -121,7 +121,7 @@ void remove_extents_folder(const fs::path& folder) {
     if (!is_plain_folder(folder))
         return;
     for (const auto& file : own_files(folder))
-        if (file.filename() != FolderLock::file_name)
+        if (is_extents_file(file.filename().string()) || is_passing_file(file))
             fs::remove(file);
     remove_if_regular(folder / FolderLock::file_name);
     remove_empty(folder);
