@@ -94,18 +94,18 @@ void sum_row_squares(Isa isa, const AdafactorCoefficients& c, const RowPiece& pi
                      BandSums& sums) {
     const auto kernel = square_kernels.at(isa);
     const ElementwiseRun& run = piece.run;
+    double* const column_squares = sums.column_squares + (piece.column - sums.first_column);
     in_blocks(
         kernel, piece.column, run.elements,
         [&](std::size_t from, std::size_t elements) {
             kernel(c.gradient_scale, detail::pointers_of(detail::part_of(run, from, elements)),
-                   sums.open_row.lanes.data(), sums.column_squares + piece.column + from,
-                   sums.weights.lanes.data());
+                   sums.open_row.lanes.data(), column_squares + from, sums.weights.lanes.data());
         },
         [&](std::size_t i) {
             const float g = scaled_gradient(c, run, i);
             const std::size_t column = piece.column + i;
             add_square(sums.open_row, column, g);
-            sums.column_squares[column] += static_cast<double>(g) * g;
+            column_squares[i] += static_cast<double>(g) * g;
             add_square(sums.weights, column, detail::element_of(run, 0, i).master);
         });
 }

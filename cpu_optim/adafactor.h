@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "cpu_optim/elementwise.h"
 #include "cpu_optim/isa.h"
 #include "cpu_optim/layerwise.h"
+#include "cpu_optim/state_format.h"
 
 /// Adafactor (Shazeer & Stern 2018, arXiv:1804.04235): of a matrix it keeps no second moment but
 /// one number per row and one per column, and the length of a step depends on the whole tensor.
@@ -20,10 +22,10 @@
 /// of a tensor of more than two dimensions, the last two are matrices of their own, whose sums
 /// together give the one step of the tensor; a tensor of one dimension or none is a vector.
 ///
-/// Sums are taken in double and in bands of a fixed size, so that threads may take a band each: a
-/// band's runs are handed in from its start to its end, cut anywhere, and the bands' sums are added
-/// in order. So a tensor's new values have the same bits on every Isa, for every number of threads
-/// and for every way of cutting a band in runs.
+/// Sums are taken in double and in bands that the caller fixes, so that threads may take a band
+/// each: a band's runs are handed in from its start to its end, cut anywhere, and the bands' sums
+/// are added in order. So a tensor's new values have the same bits on every Isa, for every number
+/// of threads and for every way of cutting a band in runs.
 namespace spillway::cpu_optim {
 
 /// With the conventions of torch.optim.Adafactor, which differ from the paper's where said.
@@ -44,8 +46,12 @@ enum class SecondMoment { whole, factored };
 
 [[nodiscard]] OptimizerNeeds needs(const AdafactorHyperParameters& hyper,
                                    SecondMoment moment) noexcept;
+/// "Adafactor": for messages.
+[[nodiscard]] std::string_view optimizer_name(const AdafactorHyperParameters& hyper) noexcept;
 /// Throws std::invalid_argument naming field, value and what is allowed.
 void check(const AdafactorHyperParameters& hyper);
+/// The same; factors are kept in fp32 alone.
+void check(const AdafactorHyperParameters& hyper, StateFormat format);
 
 struct AdafactorCoefficients {
     float gradient_scale;    ///< negative when the objective is maximised
@@ -59,7 +65,8 @@ struct AdafactorCoefficients {
 [[nodiscard]] AdafactorCoefficients make_coefficients(const AdafactorHyperParameters& hyper,
                                                       std::uint64_t step, double gradient_scale);
 
-/// Rows of a matrix in one band, and elements of a vector; the last band may have fewer.
+/// Bands that suit a caller who has a whole tensor at hand: rows of a matrix, and elements of a
+/// vector; the last band may have fewer.
 inline constexpr std::size_t adafactor_band_rows = 256;
 inline constexpr std::size_t adafactor_band_elements = std::size_t{1} << 20;
 
@@ -77,12 +84,14 @@ struct MatrixRun {
     ElementwiseRun run;
 };
 
-/// What pass 1 makes of a band, all 0 at its start.
+/// What pass 1 makes of a band, all 0 at its start. A band that begins or ends within a row takes
+/// what it has of it.
 struct BandSums {
-    double* row_squares = nullptr;     ///< of every row of the matrix; those of the band are set
-    double* column_squares = nullptr;  ///< of every column, over the rows of the band in order
+    double* row_squares = nullptr;     ///< of every row of the matrix; those that end here are set
+    double* column_squares = nullptr;  ///< of columns, over the rows of the band in order
     LaneSum open_row;                  ///< of the row that the next run goes on with
     LaneSum weights;
+    std::size_t first_column = 0;  ///< that column_squares has; 0 but for a band within one row
 };
 
 /// Pass 1 of a matrix: squares of gradients and weights. Throws as update_run().

@@ -2,6 +2,9 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+
+#include <fmt/format.h>
 
 #include "cpu_optim/adafactor.h"
 #include "cpu_optim/detail/exponential.h"
@@ -37,6 +40,19 @@ OptimizerNeeds needs(const AdafactorHyperParameters& /*hyper*/, SecondMoment mom
             .reach = Reach::tensor,
             .row_vectors = 1,
             .column_vectors = 1};
+}
+
+std::string_view optimizer_name(const AdafactorHyperParameters& /*hyper*/) noexcept {
+    return "Adafactor";
+}
+
+void check(const AdafactorHyperParameters& hyper, StateFormat format) {
+    check(hyper);
+    if (!is_exact(format))
+        throw std::invalid_argument(fmt::format(
+            "Adafactor: state in {} is asked for; it keeps few values, for rows and columns, and "
+            "those in fp32: take state fp32",
+            state_format_name(format)));
 }
 
 void check(const AdafactorHyperParameters& hyper) {
