@@ -368,10 +368,11 @@ void Planner::choose_kept() {
 OffloadPlan Planner::make() {
     detail::check_passes(request_.passes);
     check_windows(request_.windows);
-    if (request_.passes == 2 && request_.timing == UpdateTiming::as_completed)
+    if (request_.passes != 1 && request_.timing == UpdateTiming::as_completed)
         throw std::invalid_argument(
-            "an update of two passes is planned as gradients are completed: its whole tensors must "
-            "wait, after the norm");
+            fmt::format("an update of {} passes is planned as gradients are completed: its whole "
+                        "tensors must wait, after the norm",
+                        request_.passes));
     plan_.planes = request_.planes;
     plan_.passes = request_.passes;
     plan_device();

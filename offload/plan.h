@@ -43,7 +43,7 @@ struct PlanRequest {
     std::size_t chunk_bytes =
         0;  ///< of an fp32 plane of a chunk; a multiple of 64 KiB; 0: chosen here
     Windows windows = {};
-    std::size_t passes = 1;  ///< of an update over all planes and gradients: 1, or 2
+    std::size_t passes = 1;  ///< of an update over all planes and gradients: 1, or 2 or 3
                              ///< (cpu_optim::OptimizerNeeds), which need after_norm
     UpdateTiming timing = UpdateTiming::after_norm;
     Durability durability = Durability::on;
@@ -86,8 +86,9 @@ struct OffloadPlan {
         gradient_resident;           ///< per chunk: its gradient waits in host memory, else spilled
     std::size_t pipeline_slots = 0;  ///< chunks that pass between drive and update at a time
     std::size_t passes = 1;          ///< as in the request
-    std::size_t kept_slots = 0;      ///< of pipeline_slots, for chunks kept between two passes
-    std::vector<std::uint8_t> kept;  ///< per chunk: it is kept so, else read twice; with 2 passes
+    std::size_t kept_slots = 0;      ///< of pipeline_slots, for chunks kept between passes
+    std::vector<std::uint8_t>
+        kept;  ///< per chunk: it is kept so, else read in each pass; with several passes
     std::size_t gradient_slots =
         0;  ///< host buffers in which spilled or passing gradients are put together
     std::size_t weight_read_buffers = 0;  ///< chunk-sized staging buffers of the weight prefetch
@@ -141,8 +142,8 @@ struct OffloadPlan {
 [[nodiscard]] std::uint64_t usual_chunk_tiles(std::size_t host_bytes, std::size_t drives) noexcept;
 
 /// Throws PlanRefused, or std::invalid_argument on a chunk size that is no multiple of 64 KiB, on
-/// windows that check_windows() refuses, on more than two passes, and on two with another timing
-/// than after_norm: whole tensors have to wait.
+/// windows that check_windows() refuses, on more than three passes, and on several with another
+/// timing than after_norm: whole tensors have to wait.
 [[nodiscard]] OffloadPlan make_plan(const ElementOrder& order, std::span<const Unit> units,
                                     const PlanRequest& request);
 

@@ -48,7 +48,7 @@ struct TensorPlan {
 };
 
 /// `types`: per tensor of the order. Throws PlanRefused, or std::invalid_argument on a chunk size
-/// that is no multiple of 64 KiB, on windows that check_windows() refuses and on more than two
+/// that is no multiple of 64 KiB, on windows that check_windows() refuses and on more than three
 /// passes.
 [[nodiscard]] TensorPlan make_tensor_plan(const ElementOrder& order,
                                           std::span<const ParameterType> types,

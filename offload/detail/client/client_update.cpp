@@ -60,7 +60,7 @@ void ClientUpdate::wait_for_gradients(std::uint64_t chunk) {
     gradients_->wait_for(span.first, span.last);
 }
 
-void ClientUpdate::measure(std::span<const ChunkPlanes> chunks) {
+void ClientUpdate::measure(std::span<const ChunkPlanes> chunks, std::size_t /*pass*/) {
     for_each_tile(
         context_.threads, chunks,
         [&](const ChunkPlanes& chunk, std::uint64_t index) {

@@ -43,7 +43,7 @@ class ClientUpdate final : public ChunkUpdate {
     void begin() override;
     [[nodiscard]] ChunkGradients gradients(std::uint64_t chunk) override;
     void wait_for_gradients(std::uint64_t chunk) override;
-    void measure(std::span<const ChunkPlanes> chunks) override;
+    void measure(std::span<const ChunkPlanes> chunks, std::size_t pass) override;
     void update(std::span<const ChunkPlanes> chunks, const Updated& updated) override;
     void end() override;
 

@@ -71,9 +71,9 @@ class ChunkUpdate {
     [[nodiscard]] virtual ChunkGradients gradients(std::uint64_t chunk) = 0;
     /// Blocks until they are not awaited any more.
     virtual void wait_for_gradients(std::uint64_t chunk) = 0;
-    /// Pass 1 of an update of two, on chunks with gradients: looks at the planes, verifying what
-    /// came from the drive, and changes nothing of what is stored.
-    virtual void measure(std::span<const ChunkPlanes> chunks) = 0;
+    /// A pass before the last, counted from 0, on chunks with gradients: looks at the planes,
+    /// verifying what came from the drive, and changes nothing of what is stored.
+    virtual void measure(std::span<const ChunkPlanes> chunks, std::size_t pass) = 0;
     /// Updates the planes of chunks with gradients in place, verifying what came from the drive;
     /// calls `updated` from any thread as soon as a chunk is done.
     virtual void update(std::span<const ChunkPlanes> chunks, const Updated& updated) = 0;

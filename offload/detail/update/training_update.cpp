@@ -49,7 +49,7 @@ void TrainingUpdate::for_each_gradient(std::span<const ChunkPlanes> chunks, cons
         done);
 }
 
-void TrainingUpdate::measure(std::span<const ChunkPlanes> chunks) {
+void TrainingUpdate::measure(std::span<const ChunkPlanes> chunks, std::size_t /*pass*/) {
     for_each_gradient(
         chunks,
         [&](const ChunkPlanes& chunk, std::uint64_t index, float* gradient) {

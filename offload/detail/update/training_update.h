@@ -41,7 +41,7 @@ class TrainingUpdate final : public ChunkUpdate {
     [[nodiscard]] ChunkGradients gradients(std::uint64_t chunk) override;
     void wait_for_gradients(std::uint64_t chunk) override;
     /// Throws IntegrityError.
-    void measure(std::span<const ChunkPlanes> chunks) override;
+    void measure(std::span<const ChunkPlanes> chunks, std::size_t pass) override;
     /// Throws IntegrityError, or std::runtime_error naming a tensor whose new weight has no finite
     /// bf16 half.
     void update(std::span<const ChunkPlanes> chunks, const Updated& updated) override;

@@ -120,8 +120,8 @@ void UpdatePipeline::begin_reading() {
     passing_.clear();
     std::vector<std::size_t> drives;
     for (std::size_t position = 0; position < visits_.size(); ++position) {
-        const auto& [chunk, kind] = visits_[position];
-        if (is_resident(chunk) || kind == VisitKind::update_kept)
+        const auto chunk = visits_[position].chunk;
+        if (is_resident(chunk) || is_kept(visits_[position].kind))
             continue;
         passing_.push_back(position);
         drives.push_back(drive_of(chunk));

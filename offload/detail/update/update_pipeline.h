@@ -34,10 +34,10 @@
 namespace spillway::offload::detail {
 
 /// Runs updates over all chunks: state of chunk k+1 is read, k goes through the fused pass, k-1 is
-/// written back, all moving. An update of two passes comes to each chunk twice and changes it the
-/// second time alone, so that every chunk is wholly the old or the new one at any moment. Between
-/// updates it makes the commits asked for and has the first chunks' state read ahead already. A
-/// thread of its own; public calls come from the driving thread.
+/// written back, all moving. An update of several passes comes to each chunk as often and changes
+/// it the last time alone, so that every chunk is wholly the old or the new one at any moment.
+/// Between updates it makes the commits asked for and has the first chunks' state read ahead
+/// already. A thread of its own; public calls come from the driving thread.
 class UpdatePipeline {
   public:
     struct Context {
@@ -85,7 +85,7 @@ class UpdatePipeline {
         PendingIo reads;
         PendingIo gradient_read;
         bool gradient_asked = false;
-        bool kept = false;  ///< measured, and waiting for the second pass or through it
+        bool kept = false;  ///< measured, and waiting for a further pass or through it
         PendingIo writes;
         std::uint64_t version = 0;
         PerPlane<std::vector<std::uint64_t>> checksums;
@@ -122,9 +122,9 @@ class UpdatePipeline {
     [[nodiscard]] std::optional<std::size_t> find_read(std::size_t position, Passing passing) const;
     [[nodiscard]] std::size_t take_kept(std::uint64_t chunk);
     void wait_read(Slot& slot, const Update& update);
-    void measure_read(std::size_t index, VisitKind kind, const Update& update);
+    void measure_read(std::size_t index, const ChunkVisit& visit, const Update& update);
     void update_read(std::size_t index, const Update& update);
-    void run_measure(std::span<const ChunkPlanes> chunks, const Update& update);
+    void run_measure(std::span<const ChunkPlanes> chunks, std::size_t pass, const Update& update);
     void run_update(std::span<const ChunkPlanes> chunks, const Update& update,
                     const ChunkUpdate::Updated& updated);
     [[nodiscard]] ChunkPlanes planes_of(std::uint64_t chunk) const;
@@ -163,7 +163,7 @@ class UpdatePipeline {
     std::vector<Slot> slots_;
     std::vector<std::size_t> free_slots_;
     std::vector<std::size_t> read_slots_;  ///< reads under way or over, oldest first
-    std::vector<std::size_t> kept_slots_;  ///< between their chunks' two passes
+    std::vector<std::size_t> kept_slots_;  ///< between their chunks' passes
     std::vector<std::size_t> writing_slots_;
     DriveLanes lanes_;                  ///< of all slots but those for kept chunks
     std::vector<std::size_t> passing_;  ///< positions of visits that read into a slot: lanes' items

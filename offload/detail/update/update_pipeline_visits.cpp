@@ -35,19 +35,18 @@ void UpdatePipeline::execute(const Update& update) {
 
 /// Returns the position behind what was done.
 std::size_t UpdatePipeline::visit(std::size_t position, Passing passing, const Update& update) {
-    const auto& [chunk, kind] = visits_[position];
-    if (is_resident(chunk))
+    const auto& visit = visits_[position];
+    if (is_resident(visit.chunk))
         return visit_resident(position, update);
-    if (kind == VisitKind::update_kept)
-        update_read(take_kept(chunk), update);
-    else if (kind == VisitKind::update)
-        update_read(take_read(position, passing), update);
+    const auto slot = is_kept(visit.kind) ? take_kept(visit.chunk) : take_read(position, passing);
+    if (is_update(visit.kind))
+        update_read(slot, update);
     else
-        measure_read(take_read(position, passing), kind, update);
+        measure_read(slot, visit, update);
     return position + 1;
 }
 
-/// Two passes keep to their order: what is to be updated waits for what is to be measured.
+/// Several passes keep to their order: what is to be updated waits for what is to be measured.
 UpdatePipeline::Passing UpdatePipeline::passing(const Update& update) const {
     const bool all_there = std::ranges::none_of(visits_, [&](const ChunkVisit& visit) {
         return update.work->gradients(visit.chunk) == ChunkGradients::awaited;
@@ -68,24 +67,25 @@ std::size_t UpdatePipeline::visit_resident(std::size_t position, const Update& u
         const StallTimer timer(context_.update_time, StallCause::link);
         update.work->wait_for_gradients(visits_[position].chunk);
     }
-    const auto kind = visits_[position].kind;
+    const auto pass = visits_[position].pass;
+    const bool updates = is_update(visits_[position].kind);
     const auto most = slots_.empty() ? resident_chunks_at_once : resident_chunks_beside_io;
     const auto end = std::min(visits_.size(), position + most);
     std::vector<ChunkPlanes> chunks;
-    for (; position < end && visits_[position].kind == kind; ++position) {
+    for (; position < end && visits_[position].pass == pass; ++position) {
         const auto chunk = visits_[position].chunk;
         const auto gradients = update.work->gradients(chunk);
         if (!is_resident(chunk) || gradients == ChunkGradients::awaited)
             break;
-        if (kind == VisitKind::update)
+        if (updates)
             context_.board.move(chunk, ChunkState::updating);
         if (gradients == ChunkGradients::given)
             chunks.push_back(planes_of(chunk));
-        else if (kind == VisitKind::update)
+        else if (updates)
             context_.board.publish(chunk, update.version);
     }
-    if (kind == VisitKind::measure)
-        run_measure(chunks, update);
+    if (!updates)
+        run_measure(chunks, pass, update);
     else
         run_update(chunks, update, [&](const ChunkPlanes& chunk) {
             context_.board.publish(chunk.chunk, update.version);
@@ -145,21 +145,23 @@ void UpdatePipeline::wait_read(Slot& slot, const Update& update) {
     slot.gradient_read.wait();
 }
 
-/// Pass 1 over a chunk whose planes come, in part or whole, from the drive.
-void UpdatePipeline::measure_read(std::size_t index, VisitKind kind, const Update& update) {
+/// A pass before the last over a chunk whose planes come, in part or whole, from the drive.
+void UpdatePipeline::measure_read(std::size_t index, const ChunkVisit& visit,
+                                  const Update& update) {
     auto& slot = slots_[index];
     wait_read(slot, update);
     if (update.work->gradients(slot.chunk) == ChunkGradients::given) {
         const auto planes = planes_in(slot);
-        run_measure({&planes, 1}, update);
+        run_measure({&planes, 1}, visit.pass, update);
     }
-    if (kind == VisitKind::measure) {
+    if (visit.kind == VisitKind::measure) {
         free_slot(index);
         return;
     }
-    slot.kept = true;
     kept_slots_.push_back(index);
-    lanes_.give_back(slot.drive);
+    if (visit.kind == VisitKind::measure_and_keep)
+        lanes_.give_back(slot.drive);
+    slot.kept = true;
 }
 
 /// Updates a chunk whose planes come, in part or whole, from the drive.
@@ -178,10 +180,11 @@ void UpdatePipeline::update_read(std::size_t index, const Update& update) {
     write_back(index);
 }
 
-void UpdatePipeline::run_measure(std::span<const ChunkPlanes> chunks, const Update& update) {
+void UpdatePipeline::run_measure(std::span<const ChunkPlanes> chunks, std::size_t pass,
+                                 const Update& update) {
     const StallTimer timer(context_.update_time, StallCause::cpu);
     const TraceSpan span(context_.trace.update, "measure", numbers_of(chunks));
-    update.work->measure(chunks);
+    update.work->measure(chunks, pass);
 }
 
 void UpdatePipeline::run_update(std::span<const ChunkPlanes> chunks, const Update& update,

@@ -15,18 +15,31 @@ namespace spillway::offload::detail {
 /// What an update does when it comes to a chunk.
 enum class VisitKind : std::uint8_t {
     update,            ///< its planes come, are updated, and go
-    measure,           ///< pass 1 of two: looked at, then forgotten
-    measure_and_keep,  ///< pass 1: looked at, and kept in its slot until pass 2
-    update_kept,       ///< pass 2 of such a chunk
+    measure,           ///< a pass before the last: looked at, then forgotten
+    measure_and_keep,  ///< pass 1: looked at, and kept in its slot until the last pass
+    measure_kept,      ///< a later one of such a chunk, but not the last
+    update_kept,       ///< the last one
 };
 struct ChunkVisit {
     std::uint64_t chunk = 0;
     VisitKind kind = VisitKind::update;
+    std::size_t pass = 0;  ///< from 0
 
     bool operator==(const ChunkVisit&) const = default;
 };
 
-/// Chunks that an update of two passes keeps in slots at a time.
+/// Whether a chunk is in a slot already, since the first pass over it.
+[[nodiscard]] constexpr bool is_kept(VisitKind kind) noexcept {
+    return kind == VisitKind::measure_kept || kind == VisitKind::update_kept;
+}
+/// Whether it is the last pass.
+[[nodiscard]] constexpr bool is_update(VisitKind kind) noexcept {
+    return kind == VisitKind::update || kind == VisitKind::update_kept;
+}
+
+/// Most passes of an update that are known here.
+inline constexpr std::size_t most_passes = 3;
+/// Chunks that an update of several passes keeps in slots at a time.
 inline constexpr std::size_t most_kept_chunks = 4;
 /// What they take of an update of so many passes.
 [[nodiscard]] constexpr std::size_t kept_slots_of(std::size_t passes) noexcept {
@@ -35,15 +48,16 @@ inline constexpr std::size_t most_kept_chunks = 4;
 /// Throws std::invalid_argument unless an update of so many passes is known here.
 void check_passes(std::size_t passes);
 
-/// By chunk: whether it stays in its slot between the two passes, because all that its tensors
-/// reach into are read within most_kept_chunks. `passes_through`: whether a chunk needs a slot.
+/// By chunk: whether it stays in its slot between its passes, because all that is read until the
+/// last one is within most_kept_chunks: what its tensors reach into, and with three passes what
+/// those chunks' tensors reach into. `passes_through`: whether a chunk needs a slot.
 [[nodiscard]] std::vector<std::uint8_t> kept_between_passes(
     const ElementOrder& order, const OffloadPlan& plan,
     const std::function<bool(std::uint64_t chunk)>& passes_through);
 
-/// All that one update does, in order. With one pass: `chunk_order`. With two, which takes all
-/// chunks in the order of their elements: each chunk is updated as soon as the whole of its tensors
-/// is measured.
+/// All that one update does, in order. With one pass: `chunk_order`. With more, which take all
+/// chunks in the order of their elements: each chunk's next pass comes as soon as the whole of its
+/// tensors had the one before.
 [[nodiscard]] std::vector<ChunkVisit> update_visits(const ElementOrder& order,
                                                     const OffloadPlan& plan,
                                                     std::span<const std::uint64_t> chunk_order);

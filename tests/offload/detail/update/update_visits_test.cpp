@@ -14,7 +14,7 @@ namespace {
 
 /// Chunks of two tiles; of tensors of the given numbers of tiles.
 struct Example {
-    explicit Example(const std::vector<std::uint64_t>& tensor_tiles)
+    explicit Example(const std::vector<std::uint64_t>& tensor_tiles, std::size_t passes = 2)
         : order([&] {
               std::vector<TensorSpec> specs;
               for (const auto tiles : tensor_tiles)
@@ -24,13 +24,21 @@ struct Example {
           }()) {
         plan.chunk_tiles = 2;
         plan.chunks = (order.tiles() + 1) / 2;
-        plan.passes = 2;
+        plan.passes = passes;
         for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk)
             forward.push_back(chunk);
     }
     void keep(const std::set<std::uint64_t>& resident) {
         plan.kept = kept_between_passes(
             order, plan, [&](std::uint64_t chunk) { return !resident.contains(chunk); });
+    }
+
+    /// The last chunk that a tensor of `chunk` has elements in.
+    [[nodiscard]] std::uint64_t reach(std::uint64_t chunk) const {
+        const auto chunk_elements = 2 * tile_elements;
+        const auto tensors =
+            order.tensors_in({chunk * chunk_elements, (chunk + 1) * chunk_elements});
+        return (order.range(tensors.last - 1).end - 1) / chunk_elements;
     }
 
     ElementOrder order;
@@ -58,22 +66,22 @@ TEST_CASE("update visits: a chunk is updated once all that its tensors reach int
     CHECK(update_visits(example.order, example.plan, example.forward) ==
           std::vector<ChunkVisit>{{0, measure_and_keep},
                                   {1, measure_and_keep},
-                                  {0, update_kept},
-                                  {1, update_kept},
+                                  {0, update_kept, 1},
+                                  {1, update_kept, 1},
                                   {2, measure_and_keep},
-                                  {2, update_kept},
+                                  {2, update_kept, 1},
                                   {3, measure},
                                   {4, measure},
                                   {5, measure_and_keep},
                                   {6, measure_and_keep},
                                   {7, measure_and_keep},
                                   {8, measure_and_keep},
-                                  {3, update},
-                                  {4, update},
-                                  {5, update_kept},
-                                  {6, update_kept},
-                                  {7, update_kept},
-                                  {8, update_kept}});
+                                  {3, update, 1},
+                                  {4, update, 1},
+                                  {5, update_kept, 1},
+                                  {6, update_kept, 1},
+                                  {7, update_kept, 1},
+                                  {8, update_kept, 1}});
 }
 
 TEST_CASE("update visits: chunks in memory take no slot, so more of the others are kept") {
@@ -88,22 +96,47 @@ TEST_CASE("update visits: chunks in memory take no slot, so more of the others a
     CHECK(example.plan.reads_of(0) == 2);
 }
 
+TEST_CASE("update visits: a third pass waits until the second is over where its tensors reach") {
+    Example example({3, 3, 2}, 3);  // edges at tiles 3, 6, 8: chunks 0-1, 1-2, 3
+    example.keep({1});
+    CHECK(example.plan.kept == std::vector<std::uint8_t>{1, 0, 1, 1});
+    using enum VisitKind;
+    CHECK(update_visits(example.order, example.plan, example.forward) ==
+          std::vector<ChunkVisit>{{0, measure_and_keep, 0},
+                                  {1, measure, 0},
+                                  {0, measure_kept, 1},
+                                  {2, measure_and_keep, 0},
+                                  {1, measure, 1},
+                                  {2, measure_kept, 1},
+                                  {0, update_kept, 2},
+                                  {1, update, 2},
+                                  {2, update_kept, 2},
+                                  {3, measure_and_keep, 0},
+                                  {3, measure_kept, 1},
+                                  {3, update_kept, 2}});
+    CHECK(example.plan.reads_of(1) == 3);
+}
+
 TEST_CASE("update visits: never are more chunks kept than there are slots for") {
-    Example example({3, 5, 2, 7, 1, 1, 9, 4, 30, 2, 6});
-    example.keep({2, 9, 14});
-    std::set<std::uint64_t> kept, measured, updated;
-    for (const auto& [chunk, kind] : update_visits(example.order, example.plan, example.forward)) {
-        const bool measures = kind == VisitKind::measure || kind == VisitKind::measure_and_keep;
-        if (kind == VisitKind::measure_and_keep)
-            kept.insert(chunk);
-        CHECK(kept.size() <= most_kept_chunks);
-        CHECK((measures ? measured : updated).insert(chunk).second);
-        if (!measures)
-            CHECK(measured.contains(chunk));
-        if (kind == VisitKind::update_kept)
-            CHECK(kept.erase(chunk) == 1);
+    for (const std::size_t passes : {2U, 3U}) {
+        Example example({3, 5, 2, 7, 1, 1, 9, 4, 30, 2, 6}, passes);
+        example.keep({2, 9, 14});
+        std::set<std::uint64_t> kept;
+        std::vector<std::set<std::uint64_t>> had(passes);
+        for (const auto& [chunk, kind, pass] :
+             update_visits(example.order, example.plan, example.forward)) {
+            if (kind == VisitKind::measure_and_keep)
+                kept.insert(chunk);
+            CHECK(kept.size() <= most_kept_chunks);
+            CHECK(is_kept(kind) == (kept.contains(chunk) && pass != 0));
+            CHECK(is_update(kind) == (pass + 1 == passes));
+            CHECK(had[pass].insert(chunk).second);
+            CHECK((pass == 0 || had[pass - 1].contains(example.reach(chunk))));
+            if (kind == VisitKind::update_kept)
+                CHECK(kept.erase(chunk) == 1);
+        }
+        CHECK((kept.empty() && had.back().size() == example.plan.chunks));
     }
-    CHECK((kept.empty() && updated.size() == example.plan.chunks));
 }
 
 TEST_CASE("update visits: whole tensors are measured in the order of their elements alone") {
