@@ -28,12 +28,15 @@
 /// of threads and for every way of cutting a band in runs.
 namespace spillway::cpu_optim {
 
+/// Of fp32: what an epsilon1 that is not given is.
+inline constexpr double adafactor_default_epsilon1 = 0x1p-23;
+
 /// With the conventions of torch.optim.Adafactor, which differ from the paper's where said.
 struct AdafactorHyperParameters {
     double learning_rate = 1e-2;  ///< the most that the relative step rho_t = 1 / sqrt(t) may be
     double beta2_decay = -0.8;    ///< beta2 at step t is 1 - t^beta2_decay; 0 or less
     /// Least sqrt(v), and least mean of the row factors; the paper adds it to squared gradients.
-    /// Without a value that of torch for fp32, 2^-23.
+    /// Without a value that of torch for fp32, adafactor_default_epsilon1.
     std::optional<double> epsilon1 = std::nullopt;
     double epsilon2 = 1e-3;  ///< least root mean square of the weights a step is in proportion to
     double clip_threshold = 1;  ///< d: most root mean square of an update, 1 or more

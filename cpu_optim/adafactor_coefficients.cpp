@@ -20,7 +20,7 @@ using detail::with_one_nan;
 const HyperChecker checker("Adafactor");
 
 double epsilon1_of(const AdafactorHyperParameters& hyper) {
-    return hyper.epsilon1.value_or(0x1p-23);
+    return hyper.epsilon1.value_or(adafactor_default_epsilon1);
 }
 
 /// A factor moved to the mean of `squares` over `count` elements.

@@ -2,14 +2,15 @@
 // SPDX-FileCopyrightText: The Spillway authors
 #pragma once
 
+#include "cpu_optim/adafactor.h"
 #include "cpu_optim/elementwise.h"
 #include "cpu_optim/layerwise.h"
 
 /// The hyper-parameters of each optimizer by the names that every language gives them.
 namespace spillway::integrations {
 
-/// each(NAME, FIELD) for every field. Fields are doubles or two-valued enums, whose second value is
-/// the flag's 1; Adam's `decay` alone is no flag, but tells Adam from AdamW.
+/// each(NAME, FIELD) for every field. Fields are doubles, optional doubles or two-valued enums,
+/// whose second value is the flag's 1; Adam's `decay` alone is no flag, but tells Adam from AdamW.
 template <class Each>
 void for_each_field(cpu_optim::AdamHyperParameters& hyper, Each&& each) {
     each("learning_rate", hyper.learning_rate);
@@ -82,6 +83,17 @@ void for_each_field(cpu_optim::LarsHyperParameters& hyper, Each&& each) {
     each("momentum", hyper.momentum);
     each("weight_decay", hyper.weight_decay);
     each("trust_coefficient", hyper.trust_coefficient);
+    each("maximise", hyper.objective);
+}
+
+template <class Each>
+void for_each_field(cpu_optim::AdafactorHyperParameters& hyper, Each&& each) {
+    each("learning_rate", hyper.learning_rate);
+    each("beta2_decay", hyper.beta2_decay);
+    each("epsilon1", hyper.epsilon1);
+    each("epsilon2", hyper.epsilon2);
+    each("clip_threshold", hyper.clip_threshold);
+    each("weight_decay", hyper.weight_decay);
     each("maximise", hyper.objective);
 }
 

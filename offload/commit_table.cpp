@@ -20,11 +20,13 @@ namespace {
 //     (u32)
 //    16  version, planes (u32, a bit each)     48  sequence, iteration, update
 //    88  tensor_steps (u64 each); per plane: copies (u8 each, padded to 8), checksums (u64 each);
-//        in version 2, of runs on several drives: places (u64 each); client state
+//        on several drives: places (u64 each); with factored second moments: those (f32 each);
+//        client state
 using Magic = std::array<char, 8>;
 constexpr Magic magic{'S', 'P', 'W', 'T', 'A', 'B', 'L', 'E'};
-constexpr std::uint32_t one_drive_version = 1;
-constexpr std::uint32_t several_drives_version = 2;
+constexpr std::uint32_t first_version = 1;
+constexpr std::uint32_t several_drives = 1;    ///< on top of it
+constexpr std::uint32_t factored_moments = 2;  ///< on top of these
 constexpr std::size_t hash_offset = 8;
 constexpr std::size_t hashed_from = 16;
 constexpr std::size_t header_bytes = 88;
@@ -41,11 +43,12 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t step) {
 std::uint64_t fixed_bytes(const CommitTableShape& shape) {
     const std::uint64_t plane = round_up(shape.tiles, 8) + 8 * shape.tiles;
     return header_bytes + std::uint64_t{8} * shape.tensors + shape.planes.size() * plane +
-           std::uint64_t{8} * shape.places;
+           std::uint64_t{8} * shape.places + sizeof(float) * shape.factors;
 }
 
 std::uint32_t version_of(const CommitTableShape& shape) {
-    return shape.places == 0 ? one_drive_version : several_drives_version;
+    return first_version + (shape.places == 0 ? 0 : several_drives) +
+           (shape.factors == 0 ? 0 : factored_moments);
 }
 
 std::uint64_t hash_of(std::span<const std::byte> table) {
@@ -153,7 +156,7 @@ CommitTableShape shape_of(const CommitTable& table) {
     for (const auto plane : table.stored)
         tiles = std::max<std::uint64_t>(tiles, table.planes[index_of(plane)].checksums.size());
     return {tiles, static_cast<std::uint32_t>(table.tensor_steps.size()), table.stored,
-            table.places.size()};
+            table.places.size(), table.factors.size()};
 }
 
 std::size_t table_capacity_bytes(const CommitTableShape& shape) {
@@ -193,6 +196,7 @@ std::size_t serialise(const CommitTable& table, const RunId& run, std::span<std:
         writer.put_bytes(std::as_bytes(std::span(plane.checksums)));
     }
     writer.put_bytes(std::as_bytes(std::span(table.places)));
+    writer.put_bytes(std::as_bytes(std::span(table.factors)));
     writer.put_bytes(std::as_bytes(std::span(table.client_state)));
     const std::uint64_t hash = hash_of(out.first(length));
     std::memcpy(out.data() + hash_offset, &hash, sizeof hash);
@@ -224,6 +228,8 @@ CommitTable parse_table(std::span<const std::byte> bytes, const RunId& run,
         table.planes[index_of(plane)] = read_plane(reader, header.tiles);
     table.places.resize(shape.places);
     reader.get_bytes(std::as_writable_bytes(std::span(table.places)));
+    table.factors.resize(shape.factors);
+    reader.get_bytes(std::as_writable_bytes(std::span(table.factors)));
     table.client_state.resize(header.client_bytes);
     reader.get_bytes(std::as_writable_bytes(std::span(table.client_state)));
     return table;

@@ -39,6 +39,8 @@ struct CommitTable {
     PerPlane<PlaneTable> planes;
     /// With several drives, where the copies of regions lie (detail::ExtentMap); else empty.
     std::vector<std::uint64_t> places = {};
+    /// Second moments of an optimizer that factors them (FactorLayout); else empty.
+    std::vector<float> factors = {};
     std::string client_state;  ///< opaque to this layer (data position, elapsed budget ...), at
                                ///< most client_state_limit_bytes
 
@@ -50,7 +52,8 @@ struct CommitTableShape {
     std::uint64_t tiles = 0;
     std::uint32_t tensors = 0;
     PlaneSet planes = training_planes;
-    std::uint64_t places = 0;  ///< 0 on one drive, whose tables have format version 1
+    std::uint64_t places = 0;   ///< 0 on one drive
+    std::uint64_t factors = 0;  ///< values of factored second moments
     friend bool operator==(const CommitTableShape&, const CommitTableShape&) = default;
 };
 

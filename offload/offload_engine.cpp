@@ -54,10 +54,10 @@ class OffloadEngine::Impl {
           log_(queues_.front(), folder_.folder(), folder_.manifest().run, shape(),
                CommitLog::start_for(folder_.folder()), folder_.manifest().generation),
           tensor_steps_(order_.tensors().size(), 0),
-          measures_(detail::make_measures(order_, plan_.passes)) {
+          memory_(detail::make_update_memory(order_, plan_.passes, plan_.second_moments)) {
         if (plan_.planes.contains(Plane::average) != options_.average.has_value())
             throw std::logic_error("a plan has a plane for an average of the weights, or has none");
-        detail::check_planes(folder_, plan_.planes);
+        detail::check_planes(folder_, plan_.planes, plan_.second_moments);
         count_tables();
         for (const auto& run : planes_.copied())
             registrations_.push_back(device_.register_host(run.data(), run.size()));
@@ -66,9 +66,9 @@ class OffloadEngine::Impl {
             spill_.emplace(queues_, folder_.extents_folders(), plan_, order_.tiles(), shares());
         auto* const spill = spill_ ? &*spill_ : nullptr;
         threads_ = std::make_unique<detail::UpdateThreads>(options_.threads, options_.isa);
-        committer_ = std::make_unique<detail::Committer>(
-            detail::Committer::Context{log_, folder_, store_, planes_, plan_, *threads_,
-                                       options_.durability, tensor_steps_, nullptr, trace_.commit});
+        committer_ = std::make_unique<detail::Committer>(detail::Committer::Context{
+            log_, folder_, store_, planes_, plan_, *threads_, options_.durability, tensor_steps_,
+            memory_.factored ? &memory_.factored->values() : nullptr, nullptr, trace_.commit});
         streamer_ = std::make_unique<detail::WeightStreamer>(
             detail::WeightStreamer::Context{monitor_, board_, store_, planes_, plan_, device_,
                                             compute_, stream_stalls(), update_time_, options_.isa,
@@ -109,6 +109,8 @@ class OffloadEngine::Impl {
         folder_.check_commit(table.sequence, found->warning);
         store_.load(table);
         tensor_steps_ = table.tensor_steps;
+        if (memory_.factored)
+            memory_.factored->values() = table.factors;
         committer_->load(table);
         detail::load_resident_planes(bootstrap());
         version_ = table.update;
@@ -254,7 +256,8 @@ class OffloadEngine::Impl {
     [[nodiscard]] CommitTableShape shape() const {
         return {order_.tiles(), static_cast<std::uint32_t>(order_.tensors().size()), plan_.planes,
                 detail::place_count(order_.tiles(), options_.durability,
-                                    folder_.manifest().region_tiles)};
+                                    folder_.manifest().region_tiles),
+                factor_values(order_, plan_.second_moments)};
     }
     [[nodiscard]] detail::EngineTrace open_trace() {
         if (!devices_.empty()) {
@@ -303,7 +306,9 @@ class OffloadEngine::Impl {
                           log_.buffer_bytes() + table_capacity_bytes(shape()) +
                           detail::gradient_scans_bytes(order_.tiles(), order_.tensors().size()) +
                           detail::extent_map_bytes(shape().places));
-        ledger_.count("measures of tensors", measures_.size() * sizeof(measures_.front()));
+        if (const auto item =
+                detail::update_memory_item(order_, plan_.passes, plan_.second_moments))
+            ledger_.count(item->name, item->bytes);
     }
     detail::BootstrapContext bootstrap() {
         return {store_, planes_, plan_, *threads_, work_.bytes()};
@@ -329,7 +334,7 @@ class OffloadEngine::Impl {
             tensors.push_back(
                 {order_.tensors()[tensor].group, tensor_steps_[tensor] + 1,
                  step.tensor_scales.empty() ? step.gradient_scale : step.tensor_scales.at(tensor)});
-        return {order_, step.groups, tensors, measures_};
+        return {order_, step.groups, tensors, memory_};
     }
 
     StateFolder folder_;
@@ -357,7 +362,7 @@ class OffloadEngine::Impl {
     CommitLog log_;
     std::optional<detail::GradientSpill> spill_;
     std::vector<std::uint64_t> tensor_steps_;  ///< updates that each has seen; the update writes it
-    detail::TensorMeasures measures_;
+    detail::UpdateMemory memory_;
     std::unique_ptr<detail::UpdateThreads> threads_;
     std::unique_ptr<detail::Committer> committer_;
     std::unique_ptr<detail::WeightStreamer> streamer_;

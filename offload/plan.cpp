@@ -57,7 +57,10 @@ class Planner {
           units_(units),
           request_(request),
           tiles_(order.tiles()),
-          ranking_(ranked(request.planes)) {}
+          ranking_(ranked(request.planes)),
+          factor_values_(factor_values(order, request.second_moments)),
+          update_memory_(
+              detail::update_memory_item(order, request.passes, request.second_moments)) {}
 
     OffloadPlan make();
 
@@ -75,7 +78,8 @@ class Planner {
     [[nodiscard]] CommitTableShape table_shape() const {
         return {tiles_, static_cast<std::uint32_t>(order_.tensors().size()), plan_.planes,
                 detail::place_count(tiles_, request_.durability,
-                                    detail::region_tiles_for(tiles_, request_.drives))};
+                                    detail::region_tiles_for(tiles_, request_.drives)),
+                factor_values_};
     }
     [[nodiscard]] std::size_t resident_arena_bytes(std::size_t resident_bytes) const {
         return resident_bytes == 0
@@ -106,6 +110,8 @@ class Planner {
     const PlanRequest& request_;
     std::uint64_t tiles_;
     std::vector<std::optional<Plane>> ranking_;
+    std::uint64_t factor_values_;
+    std::optional<MemoryItem> update_memory_;
     OffloadPlan plan_;
     std::size_t smallest_need_bytes_ = static_cast<std::size_t>(-1);
 };
@@ -206,9 +212,8 @@ std::vector<MemoryItem> Planner::host_items(std::size_t whole_ranks) const {
                                    table_capacity_bytes(shape) +
                                    detail::gradient_scans_bytes(tiles_, order_.tensors().size()) +
                                    detail::extent_map_bytes(shape.places)});
-    if (request_.passes != 1)
-        items.push_back(
-            {"measures of tensors", detail::measures_bytes(tiles_, order_.tensors().size())});
+    if (update_memory_)
+        items.push_back(*update_memory_);
     add_activations(items);
     return items;
 }
@@ -375,6 +380,7 @@ OffloadPlan Planner::make() {
                         request_.passes));
     plan_.planes = request_.planes;
     plan_.passes = request_.passes;
+    plan_.second_moments = request_.second_moments;
     plan_device();
     try_chunk_sizes();
     const bool everything = plan_.weight_read_buffers == 0 && plan_.pipeline_slots == 0;

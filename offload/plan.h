@@ -13,6 +13,7 @@
 #include "cuda/device.h"
 #include "offload/activations.h"
 #include "offload/element_order.h"
+#include "offload/factor_layout.h"
 #include "offload/plane.h"
 #include "offload/windows.h"
 
@@ -45,6 +46,7 @@ struct PlanRequest {
     Windows windows = {};
     std::size_t passes = 1;  ///< of an update over all planes and gradients: 1, or 2 or 3
                              ///< (cpu_optim::OptimizerNeeds), which need after_norm
+    SecondMoments second_moments = SecondMoments::planes;
     UpdateTiming timing = UpdateTiming::after_norm;
     Durability durability = Durability::on;
     std::vector<std::size_t> training_uses;  ///< units whose weights one step acquires, in order
@@ -86,7 +88,8 @@ struct OffloadPlan {
         gradient_resident;           ///< per chunk: its gradient waits in host memory, else spilled
     std::size_t pipeline_slots = 0;  ///< chunks that pass between drive and update at a time
     std::size_t passes = 1;          ///< as in the request
-    std::size_t kept_slots = 0;      ///< of pipeline_slots, for chunks kept between passes
+    SecondMoments second_moments = SecondMoments::planes;  ///< as in the request
+    std::size_t kept_slots = 0;  ///< of pipeline_slots, for chunks kept between passes
     std::vector<std::uint8_t>
         kept;  ///< per chunk: it is kept so, else read in each pass; with several passes
     std::size_t gradient_slots =

@@ -77,7 +77,7 @@ StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
                                 std::vector<TensorSpec> tensors, std::string durability,
                                 std::string client_settings, PlaneSet planes,
                                 const std::vector<fs::path>& more_nvme,
-                                std::optional<AverageBasis> average) {
+                                std::optional<AverageBasis> average, SecondMoments second_moments) {
     if (durability != "on" && durability != "off")
         throw std::invalid_argument(
             fmt::format("durability is '{}', needed is 'on' or 'off'", durability));
@@ -88,6 +88,7 @@ StateFolder StateFolder::create(const fs::path& out, const fs::path& nvme,
                       .tensors = std::move(tensors),
                       .planes = planes,
                       .average = average,
+                      .second_moments = second_moments,
                       .extents_folder = {},
                       .more_extents = {},
                       .region_tiles = 0,

@@ -15,6 +15,7 @@
 #include "offload/commit_table.h"
 #include "offload/element_order.h"
 #include "offload/errors.h"
+#include "offload/factor_layout.h"
 
 namespace spillway::offload {
 
@@ -29,6 +30,7 @@ struct Manifest {
     PlaneSet planes = training_planes;  ///< that the extents hold
     /// Of the plane of the average; none: there is none, or the client's settings tell.
     std::optional<AverageBasis> average = std::nullopt;
+    SecondMoments second_moments = SecondMoments::planes;
     std::filesystem::path extents_folder;  ///< absolute: NVME/spillway.extents/RUN-UUID, or
                                            ///< OUT/spillway.state/extents
     std::vector<std::filesystem::path>
@@ -67,7 +69,8 @@ class StateFolder {
                               std::vector<TensorSpec> tensors, std::string durability,
                               std::string client_settings, PlaneSet planes = training_planes,
                               const std::vector<std::filesystem::path>& more_nvme = {},
-                              std::optional<AverageBasis> average = std::nullopt);
+                              std::optional<AverageBasis> average = std::nullopt,
+                              SecondMoments second_moments = SecondMoments::planes);
 
     /// Whether the run's state lies on the drives of `nvme`, in whatever order (none: in the state
     /// folder). Throws FolderRefused for a folder that is none, or cannot be written to.

@@ -36,6 +36,10 @@ void TensorOptimizer::set_group(std::uint32_t group,
                                 const cpu_optim::LayerwiseHyperParameters& hyper) {
     impl_->set_groups(impl_->groups().with(group, hyper), group);
 }
+void TensorOptimizer::set_group(std::uint32_t group,
+                                const cpu_optim::AdafactorHyperParameters& hyper) {
+    impl_->set_groups(impl_->groups().with(group, hyper), group);
+}
 void TensorOptimizer::rebind(TensorId tensor, void* data) {
     impl_->rebind(tensor, data);
 }
@@ -88,6 +92,16 @@ void TensorOptimizer::write_state(TensorId tensor, std::size_t plane, std::uint6
 }
 std::span<float> TensorOptimizer::state_view(TensorId tensor, std::size_t plane) {
     return impl_->state_view(tensor, plane);
+}
+std::uint64_t TensorOptimizer::factors(TensorId tensor) const {
+    return impl_->factors(tensor);
+}
+void TensorOptimizer::read_factors(TensorId tensor, std::uint64_t first, std::span<float> out) {
+    impl_->read_factors(tensor, first, out);
+}
+void TensorOptimizer::write_factors(TensorId tensor, std::uint64_t first,
+                                    std::span<const float> values) {
+    impl_->write_factors(tensor, first, values);
 }
 void TensorOptimizer::read_masters(TensorId tensor, std::uint64_t first, std::span<float> out) {
     impl_->read_masters(tensor, first, out);

@@ -123,8 +123,8 @@ struct TensorOptimizerStatistics {
 /// An optimizer over tensors that stay in the client's memory, with its own state (moments,
 /// residues) over host memory and a drive. Knows names, groups and gradients; not models.
 ///
-/// Optimizers of whole tensors (LAMB, LARS) come to each chunk twice in a step, and change it the
-/// second time: gradients are read twice, too.
+/// Optimizers of whole tensors come to each chunk twice in a step (LAMB, LARS) or three times
+/// (Adafactor), and change it the last time: gradients are read as often, too.
 ///
 /// A step, plain: give_gradient() for every tensor that has one, then begin_step(), then wait() (or
 /// wait_for() tensor by tensor while the update still runs). Streamed: begin_streamed_step() first;
@@ -163,6 +163,7 @@ class TensorOptimizer {
     /// than there are.
     void set_group(std::uint32_t group, const cpu_optim::HyperParameters& hyper);
     void set_group(std::uint32_t group, const cpu_optim::LayerwiseHyperParameters& hyper);
+    void set_group(std::uint32_t group, const cpu_optim::AdafactorHyperParameters& hyper);
     /// The tensor's values have moved (same type, same count).
     void rebind(TensorId tensor, void* data);
 
@@ -207,6 +208,13 @@ class TensorOptimizer {
     /// span.
     /// Valid as long as the optimizer; written by updates.
     [[nodiscard]] std::span<float> state_view(TensorId tensor, std::size_t plane);
+    /// Values of a tensor's factored second moments, in the order of FactoredTensor; 0 for an
+    /// optimizer that keeps none.
+    [[nodiscard]] std::uint64_t factors(TensorId tensor) const;
+    /// Values first .. first + size of them. Waits for the update. Throws std::logic_error if none
+    /// are kept.
+    void read_factors(TensorId tensor, std::uint64_t first, std::span<float> out);
+    void write_factors(TensorId tensor, std::uint64_t first, std::span<const float> values);
     /// The fp32 masters of a tensor: the weight itself, or weight and residue joined.
     void read_masters(TensorId tensor, std::uint64_t first, std::span<float> out);
     /// Elements first .. first + size of a tensor's average. Waits for the update. Throws

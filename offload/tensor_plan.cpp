@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -29,12 +30,19 @@ class TensorPlanner {
   public:
     TensorPlanner(const ElementOrder& order, std::span<const ParameterType> types,
                   const TensorPlanRequest& request)
-        : order_(order), types_(types), request_(request), tiles_(order.tiles()) {}
+        : order_(order),
+          types_(types),
+          request_(request),
+          tiles_(order.tiles()),
+          factor_values_(factor_values(order, request.second_moments)),
+          update_memory_(
+              detail::update_memory_item(order, request.passes, request.second_moments)) {}
 
     TensorPlan make() {
         detail::check_passes(request_.passes);
         check_windows(request_.windows);
         plan_.update.passes = request_.passes;
+        plan_.update.second_moments = request_.second_moments;
         for (auto chunk_tiles = first_chunk_tiles(); chunk_tiles >= 1; chunk_tiles /= 2) {
             lay_out(chunk_tiles);
             if (fill_host_memory())
@@ -114,15 +122,14 @@ class TensorPlanner {
         return request_.commits == Commits::possible ? Durability::on : Durability::off;
     }
 
-    std::size_t measures_bytes() const {
-        return request_.passes == 1 ? 0 : detail::measures_bytes(tiles_, types_.size());
-    }
+    std::size_t update_memory_bytes() const { return update_memory_ ? update_memory_->bytes : 0; }
 
     std::size_t table_bytes() const {
         const CommitTableShape shape{
             tiles_, static_cast<std::uint32_t>(types_.size()), plan_.stored,
             detail::place_count(tiles_, durability(),
-                                detail::region_tiles_for(tiles_, request_.drives))};
+                                detail::region_tiles_for(tiles_, request_.drives)),
+            factor_values_};
         const auto store = 2 * detail::tile_store_bytes(tiles_, plan_.stored) +
                            detail::extent_map_bytes(shape.places) +
                            static_cast<std::size_t>(tiles_) * 16;
@@ -139,7 +146,7 @@ class TensorPlanner {
             for (const auto plane : update.planes_of(chunk))
                 everything += chunk_plane_bytes(chunk, plane);
         }
-        const auto fixed = arena_bytes(plan_.work_bytes) + table_bytes() + measures_bytes();
+        const auto fixed = arena_bytes(plan_.work_bytes) + table_bytes() + update_memory_bytes();
         if (fixed + resident_arena_bytes(everything) <= request_.host_bytes) {
             keep(everything);
             finish(0);
@@ -212,8 +219,8 @@ class TensorPlanner {
                              {"update staging", staging_bytes},
                              {"work buffers", arena_bytes(plan_.work_bytes)},
                              {"tables", table_bytes()}};
-        if (request_.passes != 1)
-            update.host_items.push_back({"measures of tensors", measures_bytes()});
+        if (update_memory_)
+            update.host_items.push_back(*update_memory_);
         update.host_bytes = std::accumulate(
             update.host_items.begin(), update.host_items.end(), std::size_t{0},
             [](std::size_t total, const MemoryItem& item) { return total + item.bytes; });
@@ -229,6 +236,8 @@ class TensorPlanner {
     std::span<const ParameterType> types_;
     const TensorPlanRequest& request_;
     std::uint64_t tiles_;
+    std::uint64_t factor_values_;
+    std::optional<MemoryItem> update_memory_;
     TensorPlan plan_;
     std::size_t smallest_need_bytes_ = 0;
 };

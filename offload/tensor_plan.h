@@ -28,6 +28,7 @@ enum class WeightAverages { kept, none };
 struct TensorPlanRequest {
     std::size_t state_planes = 2;  ///< values kept per parameter
     std::size_t passes = 1;        ///< as in PlanRequest
+    SecondMoments second_moments = SecondMoments::planes;
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32;
     WeightAverages averages = WeightAverages::none;
     std::size_t host_bytes = 0;

@@ -5,6 +5,7 @@
 #include <new>
 #include <stdexcept>
 #include <tuple>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "cpu_optim/isa.h"
@@ -65,18 +67,18 @@ offload::TensorOptimizerOptions options_of(std::size_t host_bytes,
     return options;
 }
 
-/// (name, elements, type, group) of a parameter that there may not be yet.
-using Planned = std::tuple<std::string, std::uint64_t, std::string, std::uint32_t>;
+/// (name, elements or shape, type, group) of a parameter that there may not be yet.
+using Shape = std::variant<std::uint64_t, std::vector<std::uint64_t>>;
+using Planned = std::tuple<std::string, Shape, std::string, std::uint32_t>;
 
 offload::Parameter planned_parameter(const Planned& planned) {
-    const auto& [name, elements, type, group] = planned;
+    const auto& [name, shape, type, group] = planned;
+    const auto* const elements = std::get_if<std::uint64_t>(&shape);
     if (type != "float32" && type != "bfloat16")
         throw std::invalid_argument(fmt::format(
             "parameter '{}' is {}, it must be \"float32\" or \"bfloat16\"", name, type));
-    return {name,
-            {elements},
-            type == "bfloat16" ? offload::ParameterType::bf16 : offload::ParameterType::fp32,
-            group,
+    return {name, elements != nullptr ? std::vector{*elements} : std::get<1>(shape),
+            type == "bfloat16" ? offload::ParameterType::bf16 : offload::ParameterType::fp32, group,
             nullptr};
 }
 
@@ -135,7 +137,7 @@ Args:
     parameters: (name, array, group) each, names distinct. The arrays, float32 or bfloat16, writable,
         of any shape, are updated in place and kept alive. ``group`` is an index into ``groups``.
     optimizer: "adam" (AdamW and NAdam too), "sgd", "adagrad", "lion", "rmsprop", or of whole tensors, which
-        a step comes to twice, "lamb" or "lars".
+        a step comes to twice, "lamb" or "lars", or three times, "adafactor".
     groups: a dict for each group; fields that are left out take their defaults. Numbers, or where
         so marked booleans:
         adam: learning_rate 1e-3, beta1 0.9, beta2 0.999, epsilon 1e-8, weight_decay 0.01, decay
@@ -146,7 +148,9 @@ Args:
         beta2 0.99, weight_decay; rmsprop: learning_rate 1e-2, alpha 0.99, epsilon 1e-8,
         weight_decay, momentum, centred (boolean); lamb: learning_rate 1e-3, beta1 0.9, beta2 0.999,
         epsilon 1e-6, weight_decay 0.01, least_weight_norm 0, most_weight_norm inf; lars: learning_rate
-        0.1, momentum 0.9, weight_decay 1e-4, trust_coefficient 1e-3; all: maximise (boolean).
+        0.1, momentum 0.9, weight_decay 1e-4, trust_coefficient 1e-3; adafactor: learning_rate 1e-2,
+        beta2_decay -0.8, epsilon1 None (the float32 machine epsilon), epsilon2 1e-3, clip_threshold 1,
+        weight_decay 0; all: maximise (boolean).
     host_bytes: host memory for state and staging together, in bytes. See available_host_bytes().
     nvme: a folder on a drive for the state that does not fit; empty: all must fit host_bytes.
     out: a folder for commits; empty: none can be made.
@@ -157,8 +161,8 @@ Args:
     client_settings: a JSON object, kept with the commits.
     more_nvme: folders on further drives; state is divided over all, in proportion to their rates.
     state: "fp32"; or "bf16" or "int8", which take a half or a quarter of the room and round: values are
-        decoded and encoded by every update, stochastically where it needs that. Not with amsgrad or
-        centred.
+        decoded and encoded by every update, stochastically where it needs that. Not with amsgrad,
+        centred or adafactor.
     rounding_seed: of stochastic rounding, a hash of it, the tensor's number, the element and the step.
     average: "off"; or "ema:DECAY" or "swa:EVERY": a running average of every parameter's float32 masters,
         taken up after each or after every EVERY-th of its updates; read_average() reads it. Of a run in `out` DECAY
@@ -184,14 +188,17 @@ Raises:
         "parameters"_a, "optimizer"_a, "groups"_a, nb::kw_only(), "host_bytes"_a, "nvme"_a = "",
         "out"_a = "", "chunk_bytes"_a = 0, "more_nvme"_a = std::vector<std::filesystem::path>{},
         "state"_a = "fp32", "average"_a = "off",
-        nb::sig("def check_room(parameters: list[tuple[str, int, str, int]], optimizer: str, "
+        nb::sig("def check_room(parameters: list[tuple[str, int | collections.abc.Sequence[int], "
+                "str, int]], optimizer: str, "
                 "groups: collections.abc.Iterable[dict[str, typing.Any]], *, host_bytes: int, "
                 "nvme: str | os.PathLike[str] = '', out: str | os.PathLike[str] = '', "
                 "chunk_bytes: int = 0, "
                 "more_nvme: collections.abc.Sequence[str | os.PathLike[str]] = (), "
                 "state: str = 'fp32', average: str = 'off') -> None"),
         "Raises what the constructor would for want of memory or of room on the drive, and makes "
-        "nothing. ``parameters``: (name, elements, \"float32\" or \"bfloat16\", group) each.");
+        "nothing. ``parameters``: (name, elements or shape, \"float32\" or \"bfloat16\", group) "
+        "each; "
+        "adafactor needs the shape.");
 }
 
 }  // namespace spillway::integrations

@@ -52,7 +52,7 @@ void bind_settings(OptimizerClass& optimizer) {
         "float32 values of state per element, 0 to 3: adam m, v (and with amsgrad "
         "the largest v); sgd the momentum buffer; adagrad the sum of squares; "
         "lion m; rmsprop mean of squares, momentum buffer, mean; lamb m, v; lars the "
-        "momentum buffer.");
+        "momentum buffer; adafactor has none, but factors().");
     optimizer.def_prop_ro("io_backend", &BoundOptimizer::io_backend,
                           "How files are read and written, one of io_backends().");
     optimizer.def("set_group", &BoundOptimizer::set_group, "group"_a, "hyper"_a,
@@ -233,6 +233,18 @@ void bind_state(OptimizerClass& optimizer) {
         "One state plane of a parameter where it lies, as a 1-D float32 NumPy array that shares "
         "memory and keeps the optimizer alive, or None if not all of it is in host memory. Updates "
         "write it.");
+    optimizer.def("factors", &BoundOptimizer::factors, "tensor"_a,
+                  "How many float32 values of adafactor's parameter number ``tensor`` has: one for "
+                  "each row and column of its last two dimensions, rows of all first, or of each "
+                  "element if it has one dimension or none. 0 with another optimizer.");
+    optimizer.def("read_factors", &BoundOptimizer::read_factors, "tensor"_a, "first"_a, "out"_a,
+                  nb::sig("def read_factors(self, tensor: int, first: int, out: object) -> None"),
+                  "As read_state(), of these values.");
+    optimizer.def("write_factors", &BoundOptimizer::write_factors, "tensor"_a, "first"_a,
+                  "values"_a,
+                  nb::sig("def write_factors(self, tensor: int, first: int, values: object) "
+                          "-> None"),
+                  "As write_state(), of these values.");
     optimizer.def("read_masters", &BoundOptimizer::read_masters, "tensor"_a, "first"_a, "out"_a,
                   nb::sig("def read_masters(self, tensor: int, first: int, out: object) -> None"),
                   "Copies the float32 masters from element ``first`` on into ``out``, a writable "

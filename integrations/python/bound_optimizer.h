@@ -76,6 +76,9 @@ class BoundOptimizer {
     void write_state(offload::TensorId tensor, std::size_t plane, std::uint64_t first,
                      nanobind::handle values);
     [[nodiscard]] std::span<float> state_view(offload::TensorId tensor, std::size_t plane);
+    [[nodiscard]] std::uint64_t factors(offload::TensorId tensor);
+    void read_factors(offload::TensorId tensor, std::uint64_t first, nanobind::handle out);
+    void write_factors(offload::TensorId tensor, std::uint64_t first, nanobind::handle values);
     void read_masters(offload::TensorId tensor, std::uint64_t first, nanobind::handle out);
     void read_average(offload::TensorId tensor, std::uint64_t first, nanobind::handle out);
     void write_average(offload::TensorId tensor, std::uint64_t first, nanobind::handle values);

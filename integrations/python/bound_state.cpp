@@ -77,6 +77,23 @@ std::span<float> BoundOptimizer::state_view(TensorId tensor, std::size_t plane) 
     return when_idle([&](auto& optimizer) { return optimizer.state_view(tensor, plane); });
 }
 
+std::uint64_t BoundOptimizer::factors(TensorId tensor) {
+    check_tensor(tensor);
+    return when_idle([&](auto& optimizer) { return optimizer.factors(tensor); });
+}
+
+void BoundOptimizer::read_factors(TensorId tensor, std::uint64_t first, nb::handle out) {
+    check_tensor(tensor);
+    const auto array = plane_array(out, ArrayAccess::write, ElementType::fp32);
+    when_idle([&](auto& optimizer) { optimizer.read_factors(tensor, first, floats(array)); });
+}
+
+void BoundOptimizer::write_factors(TensorId tensor, std::uint64_t first, nb::handle values) {
+    check_tensor(tensor);
+    const auto array = plane_array(values, ArrayAccess::read, ElementType::fp32);
+    when_idle([&](auto& optimizer) { optimizer.write_factors(tensor, first, floats(array)); });
+}
+
 void BoundOptimizer::read_masters(TensorId tensor, std::uint64_t first, nb::handle out) {
     check_tensor(tensor);
     const auto array = plane_array(out, ArrayAccess::write, ElementType::fp32);

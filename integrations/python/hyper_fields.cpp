@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <variant>
@@ -20,23 +21,24 @@ namespace {
 namespace nb = nanobind;
 using namespace cpu_optim;
 
-using Slot = std::variant<double*, WeightDecay*, Amsgrad*, Objective*, Nesterov*, Centred*>;
+using Slot = std::variant<double*, std::optional<double>*, WeightDecay*, Amsgrad*, Objective*,
+                          Nesterov*, Centred*>;
 struct Field {
     std::string_view name;
     Slot slot;
 };
 
-template <class Hyper>
-std::vector<Field> fields_of(Hyper& hyper) {
+template <class Kind>
+std::vector<Field> fields_of(Kind& kind) {
     std::vector<Field> fields;
-    std::visit(
-        [&](auto& kind) {
-            for_each_field(kind, [&](std::string_view name, auto& slot) {
-                fields.push_back({name, &slot});
-            });
-        },
-        hyper);
+    for_each_field(kind, [&](std::string_view name, auto& slot) {
+        fields.push_back({name, &slot});
+    });
     return fields;
+}
+template <class... Kinds>
+std::vector<Field> fields_of(std::variant<Kinds...>& hyper) {
+    return std::visit([](auto& kind) { return fields_of(kind); }, hyper);
 }
 
 std::string shown(nb::handle value) {
@@ -56,6 +58,12 @@ void assign(double* slot, nb::handle value, const std::string& what) {
         refuse_type(what, value, "a number");
     }
     *slot = number;
+}
+
+void assign(std::optional<double>* slot, nb::handle value, const std::string& what) {
+    slot->reset();
+    if (!value.is_none())
+        assign(&slot->emplace(), value, what);
 }
 
 void assign(WeightDecay* slot, nb::handle value, const std::string& what) {
@@ -107,7 +115,7 @@ HyperParameters default_hyper(std::string_view optimizer) {
         return RmspropHyperParameters{};
     throw std::invalid_argument(
         fmt::format("\"{}\" is no optimizer: accepted are \"adam\" (AdamW and NAdam too), \"sgd\", "
-                    "\"adagrad\", \"lion\", \"rmsprop\", \"lamb\" and \"lars\"",
+                    "\"adagrad\", \"lion\", \"rmsprop\", \"lamb\", \"lars\" and \"adafactor\"",
                     optimizer));
 }
 
@@ -147,6 +155,8 @@ offload::HyperGroups hyper_of_groups(std::string_view optimizer, nb::iterable gr
         return make_groups(LayerwiseHyperParameters(LambHyperParameters{}), groups);
     if (optimizer == "lars")
         return make_groups(LayerwiseHyperParameters(LarsHyperParameters{}), groups);
+    if (optimizer == "adafactor")
+        return make_groups(AdafactorHyperParameters{}, groups);
     return make_groups(default_hyper(optimizer), groups);
 }
 

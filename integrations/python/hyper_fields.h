@@ -20,8 +20,8 @@ namespace spillway::integrations {
                                                std::string_view what);
 
 /// A dict for each group, over the defaults of "adam" (AdamW and NAdam too), "sgd", "adagrad",
-/// "lion", "rmsprop", "lamb" or "lars". Throws std::invalid_argument naming the optimizer given and
-/// what is accepted, and as with_fields().
+/// "lion", "rmsprop", "lamb", "lars" or "adafactor". Throws std::invalid_argument naming the
+/// optimizer given and what is accepted, and as with_fields().
 [[nodiscard]] offload::HyperGroups hyper_of_groups(std::string_view optimizer,
                                                    nanobind::iterable groups);
 

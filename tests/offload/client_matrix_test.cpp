@@ -43,23 +43,26 @@ std::vector<StepClass> step_classes() {
     const HyperGroups adam{AdamHyperParameters{.learning_rate = 0.01},
                            AdamHyperParameters{.learning_rate = 0.005, .weight_decay = 0}};
     const StepRule clipped{.gradient_scale = 0.75, .max_norm = 0.5};
-    return {{.name = "adamw", .groups = adam},
-            {.name = "adamw, another scale", .groups = adam, .rule = {.gradient_scale = 0.7500001}},
-            {.name = "adamw, clipped", .groups = adam, .rule = clipped},
-            {.name = "adamw, bf16", .groups = adam, .state = StateFormat::bf16},
-            {.name = "adamw, int8", .groups = adam, .state = StateFormat::int8, .rule = clipped},
-            {.name = "lion, bf16",
-             .groups = {LionHyperParameters{.weight_decay = 0.1}, LionHyperParameters{}},
-             .state = StateFormat::bf16},
-            {.name = "adagrad", .groups = {AdagradHyperParameters{}, AdagradHyperParameters{}}},
-            {.name = "lamb",
-             .groups = {LambHyperParameters{.learning_rate = 0.1}, LambHyperParameters{}}},
-            {.name = "lamb, int8",
-             .groups = {LambHyperParameters{.learning_rate = 0.1}, LambHyperParameters{}},
-             .state = StateFormat::int8},
-            {.name = "lars, clipped",
-             .groups = {LarsHyperParameters{.learning_rate = 5}, LarsHyperParameters{}},
-             .rule = clipped}};
+    return {
+        {.name = "adamw", .groups = adam},
+        {.name = "adamw, another scale", .groups = adam, .rule = {.gradient_scale = 0.7500001}},
+        {.name = "adamw, clipped", .groups = adam, .rule = clipped},
+        {.name = "adamw, bf16", .groups = adam, .state = StateFormat::bf16},
+        {.name = "adamw, int8", .groups = adam, .state = StateFormat::int8, .rule = clipped},
+        {.name = "lion, bf16",
+         .groups = {LionHyperParameters{.weight_decay = 0.1}, LionHyperParameters{}},
+         .state = StateFormat::bf16},
+        {.name = "adagrad", .groups = {AdagradHyperParameters{}, AdagradHyperParameters{}}},
+        {.name = "lamb",
+         .groups = {LambHyperParameters{.learning_rate = 0.1}, LambHyperParameters{}}},
+        {.name = "lamb, int8",
+         .groups = {LambHyperParameters{.learning_rate = 0.1}, LambHyperParameters{}},
+         .state = StateFormat::int8},
+        {.name = "lars, clipped",
+         .groups = {LarsHyperParameters{.learning_rate = 5}, LarsHyperParameters{}},
+         .rule = clipped},
+        {.name = "adafactor",
+         .groups = {AdafactorHyperParameters{}, AdafactorHyperParameters{.weight_decay = 0.1}}}};
 }
 
 /// When the caller goes on.
@@ -164,7 +167,7 @@ using StepGradients = std::vector<std::vector<std::byte>>;
 
 /// Of all steps, whoever takes them: by iteration.
 std::vector<StepGradients> all_gradients() {
-    const auto model = client_model();
+    const auto model = matrix_model();
     std::vector<StepGradients> all(steps + 1);
     for (std::uint64_t iteration = 1; iteration <= steps; ++iteration) {
         for (std::size_t index = 0; index < model.size(); ++index)
@@ -181,7 +184,7 @@ class Stage {
         : kind_(c.kind),
           place_(c.placements.at(which)),
           gradients_(gradients),
-          model_(client_model()) {
+          model_(matrix_model()) {
         TensorOptimizerOptions options;
         options.nvme = folder / "0";
         for (std::size_t drive = 1; drive < c.drives; ++drive)

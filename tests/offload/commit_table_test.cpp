@@ -55,7 +55,7 @@ std::string refusal(const Bytes& bytes, const CommitTableShape& shape = sample_s
 TEST_CASE("a commit table is read back as it was", "[commit_table]") {
     for (const CommitTableShape shape :
          {sample_shape, CommitTableShape{0, 0}, CommitTableShape{1, 1}, CommitTableShape{8, 2},
-          CommitTableShape{513, 70},
+          CommitTableShape{513, 70}, CommitTableShape{.tiles = 8, .tensors = 2, .factors = 7},
           CommitTableShape{9, 2, {Plane::weight, Plane::residue, Plane::m}},
           CommitTableShape{
               9, 2, {Plane::weight, Plane::residue, Plane::m, Plane::v, Plane::extra}}}) {

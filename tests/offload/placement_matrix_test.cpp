@@ -33,10 +33,11 @@ struct RunClass {
     double clip = 0.05;
     std::vector<std::uint64_t> nonfinite = {};
     std::optional<SyntheticLayerwiseGroups> layerwise = {};
+    std::optional<SyntheticAdafactorGroups> adafactor = {};
 
     /// Nothing has to wait for the norm.
     [[nodiscard]] bool may_follow_gradients() const {
-        return clip == 0 && nonfinite.empty() && !layerwise;
+        return clip == 0 && nonfinite.empty() && !layerwise && !adafactor;
     }
 };
 
@@ -47,6 +48,8 @@ std::vector<RunClass> run_classes() {
     const SyntheticGroups lion{LionHyperParameters{.weight_decay = 0.1}, LionHyperParameters{}};
     const SyntheticGroups amsgrad{AdamHyperParameters{.amsgrad = Amsgrad::on},
                                   AdamHyperParameters{.amsgrad = Amsgrad::on}};
+    const SyntheticAdafactorGroups adafactor{AdafactorHyperParameters{},
+                                             AdafactorHyperParameters{.weight_decay = 0.1}};
     return {{.name = "adamw"},
             {.name = "adamw, another clip", .clip = 0.0500001},
             {.name = "adamw, no clip", .clip = 0},
@@ -66,7 +69,9 @@ std::vector<RunClass> run_classes() {
             {.name = "lars",
              .clip = 0,
              .layerwise = SyntheticLayerwiseGroups{LarsHyperParameters{.learning_rate = 5},
-                                                   LarsHyperParameters{.learning_rate = 20}}}};
+                                                   LarsHyperParameters{.learning_rate = 20}}},
+            {.name = "adafactor", .adafactor = adafactor},
+            {.name = "adafactor, skipped steps", .nonfinite = {1}, .adafactor = adafactor}};
 }
 
 SyntheticRun run_of(const RunClass& kind) {
@@ -78,6 +83,9 @@ SyntheticRun run_of(const RunClass& kind) {
     run.groups = kind.groups;
     run.state = kind.state;
     run.layerwise = kind.layerwise;
+    if (kind.adafactor)
+        run.model = matrix_model_of(run.model);
+    run.adafactor = kind.adafactor;
     return run;
 }
 

@@ -39,6 +39,8 @@ inline offload::CommitTable sample_table(std::uint64_t sequence,
             plane.checksums.push_back(next++);
         }
     }
+    for (std::uint64_t factor = 0; factor < shape.factors; ++factor)
+        table.factors.push_back(static_cast<float>(sequence) + 0.125F * static_cast<float>(factor));
     table.client_state = "data position " + std::to_string(sequence);
     return table;
 }
@@ -49,7 +51,7 @@ inline bool same(const offload::CommitTable& a, const offload::CommitTable& b) {
             a.planes[plane].checksums != b.planes[plane].checksums)
             return false;
     return a.stored == b.stored && a.sequence == b.sequence && a.iteration == b.iteration &&
-           a.update == b.update && a.tensor_steps == b.tensor_steps &&
+           a.update == b.update && a.tensor_steps == b.tensor_steps && a.factors == b.factors &&
            a.client_state == b.client_state;
 }
 

@@ -9,6 +9,7 @@
 
 #include "cpu_optim/gradient_scan.h"
 #include "tests/offload/synthetic_training.h"
+#include "tests/offload/whole_factored.h"
 #include "tests/offload/whole_layer.h"
 #include "tests/offload/whole_state.h"
 
@@ -133,6 +134,20 @@ std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip&
                 {.seed = synthetic_rounding_seed, .tensor = tensor, .step = update},
                 order.range(tensor).begin, masters, gradients);
         });
+}
+
+std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip& clip,
+                                       const SyntheticAdafactorGroups& groups) {
+    const ElementOrder order(matrix_model_of(synthetic_model()).tensors);
+    std::vector<WholeFactored> tensors;
+    for (TensorId tensor = 0; tensor < order.tensors().size(); ++tensor)
+        tensors.emplace_back(order.tensors()[tensor].shape, order.range(tensor).begin);
+    return train_reference(order, steps, clip, {},
+                           [&](TensorId tensor, std::uint64_t update, std::span<float> masters,
+                               std::span<const float> gradients, double scale) {
+                               tensors[tensor].update(groups[order.tensors()[tensor].group], update,
+                                                      scale, masters, gradients);
+                           });
 }
 
 }  // namespace spillway::testing

@@ -28,6 +28,8 @@ bool contains(const std::vector<std::uint64_t>& list, std::uint64_t value) {
 }
 
 HyperGroups groups_of(const SyntheticRun& run) {
+    if (run.adafactor)
+        return HyperGroups::Factored(run.adafactor->begin(), run.adafactor->end());
     if (run.layerwise)
         return HyperGroups::Layerwise(run.layerwise->begin(), run.layerwise->end());
     return HyperGroups::Elementwise(run.groups.begin(), run.groups.end());
@@ -213,7 +215,8 @@ SyntheticOutcome Client::train() {
     const bool fresh = !StateFolder::holds_run(run_.out);
     auto folder = fresh ? StateFolder::create(run_.out, run_.nvme, model_.tensors,
                                               placement.durability == Durability::on ? "on" : "off",
-                                              "{}", outcome.plan.planes, run_.more_nvme)
+                                              "{}", outcome.plan.planes, run_.more_nvme,
+                                              std::nullopt, outcome.plan.second_moments)
                         : StateFolder::open(run_.out, LockMode::exclusive);
     OffloadOptions options;
     options.threads = placement.threads;
@@ -327,6 +330,16 @@ ActivationLayout synthetic_inputs(const SyntheticModel& model, std::size_t input
     return layout;
 }
 
+SyntheticModel matrix_model_of(SyntheticModel model) {
+    const std::array<std::vector<std::uint64_t>, 3> shapes{{{250, 400}, {5, 20000}, {50, 40, 50}}};
+    std::size_t count = 0;
+    for (auto& tensor : model.tensors) {
+        if (tensor.elements() == 100000)
+            tensor.shape = shapes.at(count++ % shapes.size());
+    }
+    return model;
+}
+
 float synthetic_initial(TensorId tensor, std::uint64_t element) {
     return unit_hash(tensor, element, 77);
 }
@@ -347,6 +360,7 @@ PlanRequest synthetic_request(const SyntheticRun& run, cuda::MemoryKind device) 
     if (run.average)
         request.planes.insert(Plane::average);
     request.passes = needs.passes;
+    request.second_moments = groups_of(run).second_moments();
     request.nvme = placement.nvme ? NvmeTier::present : NvmeTier::absent;
     request.drives = 1 + run.more_nvme.size();
     request.chunk_bytes = placement.chunk_bytes;

@@ -45,6 +45,8 @@ struct SyntheticModel {
     std::size_t tied_unit = 0;
 };
 [[nodiscard]] SyntheticModel synthetic_model(int blocks = 12);
+/// The same, with matrices among the tensors.
+[[nodiscard]] SyntheticModel matrix_model_of(SyntheticModel model);
 
 /// Which inputs leave the device.
 [[nodiscard]] offload::ActivationLayout synthetic_inputs(const SyntheticModel& model,
@@ -60,6 +62,7 @@ struct SyntheticModel {
 using SyntheticGroups = std::array<cpu_optim::HyperParameters, 2>;
 [[nodiscard]] SyntheticGroups synthetic_adamw();
 using SyntheticLayerwiseGroups = std::array<cpu_optim::LayerwiseHyperParameters, 2>;
+using SyntheticAdafactorGroups = std::array<cpu_optim::AdafactorHyperParameters, 2>;
 
 /// What is done to a step's gradients.
 struct SyntheticClip {
@@ -94,6 +97,7 @@ struct SyntheticRun {
     std::optional<offload::AverageRule> average = {};
     /// If set, of an optimizer of whole tensors in place of `groups`.
     std::optional<SyntheticLayerwiseGroups> layerwise = {};
+    std::optional<SyntheticAdafactorGroups> adafactor = {};  ///< or of this one
     SyntheticEnd end = SyntheticEnd::committed;
     /// Called with the number of steps done.
     std::function<void(std::uint64_t steps)> after_step = {};
@@ -126,5 +130,8 @@ struct SyntheticOutcome {
 [[nodiscard]] std::vector<float> reference_synthetic(
     std::uint64_t steps, const SyntheticClip& clip, const SyntheticLayerwiseGroups& groups,
     cpu_optim::StateFormat state = cpu_optim::StateFormat::fp32);
+/// Of matrix_model_of(synthetic_model()).
+[[nodiscard]] std::vector<float> reference_synthetic(std::uint64_t steps, const SyntheticClip& clip,
+                                                     const SyntheticAdafactorGroups& groups);
 
 }  // namespace spillway::testing

@@ -93,6 +93,16 @@ std::vector<ClientTensorValues> client_model() {
     return model;
 }
 
+std::vector<ClientTensorValues> matrix_model() {
+    auto model = client_model();
+    model.push_back(tensor("wide", {3, 40001}, ParameterType::fp32, 0));
+    model.push_back(tensor("narrow", {20000, 3}, ParameterType::bf16, 1));
+    model.push_back(tensor("kernels", {40, 33, 5, 7}, ParameterType::fp32, 0));
+    model.push_back(tensor("single", {1, 1, 1}, ParameterType::bf16, 0));
+    model[9].gradient_type = GradientType::bf16;
+    return model;
+}
+
 std::vector<offload::Parameter> parameters_of(std::vector<ClientTensorValues>& model) {
     std::vector<offload::Parameter> parameters;
     for (auto& values : model)
@@ -144,14 +154,27 @@ ReferenceOptimizer::ReferenceOptimizer(std::vector<ClientTensorValues>& model,
                                        cpu_optim::StateFormat format)
     : model_(model), layerwise_(std::move(groups)), steps_(model.size(), 0) {
     copy_weights();
-    std::vector<offload::TensorSpec> specs;
-    for (const auto& values : model_) {
-        layers_.emplace_back(format, values.elements());
-        specs.push_back({values.name, values.shape, values.group, 1});
+    const auto all = order();
+    for (offload::TensorId tensor = 0; tensor < model_.size(); ++tensor) {
+        layers_.emplace_back(format, model_[tensor].elements());
+        first_in_order_.push_back(all.range(tensor).begin);
     }
-    const offload::ElementOrder order(std::move(specs));
+}
+
+ReferenceOptimizer::ReferenceOptimizer(std::vector<ClientTensorValues>& model,
+                                       std::vector<cpu_optim::AdafactorHyperParameters> groups)
+    : model_(model), adafactor_(std::move(groups)), steps_(model.size(), 0) {
+    copy_weights();
+    const auto all = order();
     for (offload::TensorId tensor = 0; tensor < model_.size(); ++tensor)
-        first_in_order_.push_back(order.range(tensor).begin);
+        factored_.emplace_back(model_[tensor].shape, all.range(tensor).begin);
+}
+
+offload::ElementOrder ReferenceOptimizer::order() const {
+    std::vector<offload::TensorSpec> specs;
+    for (const auto& values : model_)
+        specs.push_back({values.name, values.shape, values.group, 1});
+    return offload::ElementOrder(std::move(specs));
 }
 
 void ReferenceOptimizer::copy_weights() {
@@ -168,7 +191,10 @@ void ReferenceOptimizer::update(std::size_t index, const std::vector<float>& gra
     const auto step = ++steps_[index];
     const cpu_optim::RoundingStream stream{
         .seed = client_rounding_seed, .tensor = index, .step = step};
-    if (!layerwise_.empty())
+    if (!adafactor_.empty())
+        factored_[index].update(adafactor_[group], step, gradient_scale, masters_[index],
+                                gradients);
+    else if (!layerwise_.empty())
         layers_[index].update(layerwise_[group], gradient_scale, stream, first_in_order_[index],
                               masters_[index], gradients);
     else

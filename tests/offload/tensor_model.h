@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "offload/tensor_optimizer.h"
+#include "tests/offload/whole_factored.h"
 #include "tests/offload/whole_layer.h"
 #include "tests/offload/whole_state.h"
 
@@ -35,6 +36,8 @@ struct ClientTensorValues {
 
 /// Sizes around tiles and alignment edges, both types, an empty one, one without regular gradients.
 [[nodiscard]] std::vector<ClientTensorValues> client_model();
+/// Matrices of all kinds: wider than a tile, narrow, many small ones in a tensor; and the former.
+[[nodiscard]] std::vector<ClientTensorValues> matrix_model();
 [[nodiscard]] std::vector<offload::Parameter> parameters_of(std::vector<ClientTensorValues>& model);
 /// Bytes of the gradient in its own type; signs change, sizes span many powers of ten.
 [[nodiscard]] std::vector<std::byte> gradient_bytes_of(const ClientTensorValues& tensor,
@@ -54,6 +57,8 @@ class ReferenceOptimizer {
     ReferenceOptimizer(std::vector<ClientTensorValues>& model,
                        std::vector<cpu_optim::LayerwiseHyperParameters> groups,
                        cpu_optim::StateFormat format = cpu_optim::StateFormat::fp32);
+    ReferenceOptimizer(std::vector<ClientTensorValues>& model,
+                       std::vector<cpu_optim::AdafactorHyperParameters> groups);
     /// One step over the gradients of `iteration`.
     void step(std::uint64_t iteration, double gradient_scale);
     void set_groups(std::vector<cpu_optim::HyperParameters> groups) { groups_ = std::move(groups); }
@@ -67,18 +72,24 @@ class ReferenceOptimizer {
     [[nodiscard]] std::vector<float> layer_state(std::size_t tensor, std::size_t plane) const {
         return layers_[tensor].plane(layerwise_[model_[tensor].group], plane);
     }
+    [[nodiscard]] const std::vector<float>& factors(std::size_t tensor) const {
+        return factored_[tensor].values();
+    }
     [[nodiscard]] const std::vector<float>& masters(std::size_t tensor) const {
         return masters_[tensor];
     }
 
   private:
     void copy_weights();
+    [[nodiscard]] offload::ElementOrder order() const;
     void update(std::size_t index, const std::vector<float>& gradients, double gradient_scale);
 
     std::vector<ClientTensorValues>& model_;
     std::vector<cpu_optim::HyperParameters> groups_;
     std::vector<cpu_optim::LayerwiseHyperParameters> layerwise_;  ///< or these
+    std::vector<cpu_optim::AdafactorHyperParameters> adafactor_;  ///< or these
     std::vector<WholeLayer> layers_;
+    std::vector<WholeFactored> factored_;
     std::vector<std::uint64_t> first_in_order_;
     std::vector<std::vector<float>> masters_;
     std::vector<WholeState> state_;

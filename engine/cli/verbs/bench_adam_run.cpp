@@ -172,7 +172,10 @@ class Passes {
             const auto& hyper = groups.front();
             const auto coefficients = cpu_optim::make_coefficients(hyper, step, 1.0);
             if constexpr (std::is_same_v<decltype(coefficients),
-                                         const cpu_optim::LayerwiseCoefficients>) {
+                                         const cpu_optim::AdafactorCoefficients>) {
+                throw std::invalid_argument("updates of Adafactor are not measured here");
+            } else if constexpr (std::is_same_v<decltype(coefficients),
+                                                const cpu_optim::LayerwiseCoefficients>) {
                 measuring_s = measure_s(coefficients);
                 return cpu_optim::with_step(coefficients, cpu_optim::layer_step(hyper, sums()));
             } else {

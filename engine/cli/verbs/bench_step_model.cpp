@@ -25,6 +25,8 @@ namespace {
 
 using cpu_optim::StateFormat;
 
+constexpr const char* not_measured = "steps of Adafactor are not measured here";
+
 /// splitmix64.
 std::uint64_t hash_of(std::uint64_t value) {
     auto z = (value + 1) * 0x9E3779B97F4A7C15U;
@@ -278,10 +280,13 @@ std::size_t replay_bytes(const StepBenchOptions& options) {
 
 std::uint64_t verify_step_bench(const StepBenchOptions& options,
                                 offload::TensorOptimizer& optimizer, std::uint64_t updates) {
-    return options.hyper.visit([&](const auto& groups) {
+    return options.hyper.visit([&](const auto& groups) -> std::uint64_t {
         const auto& hyper = groups.front();
         if constexpr (std::is_same_v<decltype(hyper), const cpu_optim::LayerwiseHyperParameters&>) {
             return verify_tensors(options, hyper, updates, optimizer);
+        } else if constexpr (std::is_same_v<decltype(hyper),
+                                            const cpu_optim::AdafactorHyperParameters&>) {
+            throw std::invalid_argument(not_measured);
         } else {
             Steps steps;
             for (std::uint64_t step = 1; step <= updates; ++step)

@@ -29,7 +29,7 @@ ClientUpdate::ClientUpdate(const Context& context, std::shared_ptr<StepGradients
     : context_(context),
       gradients_(std::move(gradients)),
       rules_(context.store.order(), groups, steps_of(context.tensors, gradient_scale),
-             context.measures) {}
+             context.memory) {}
 
 void ClientUpdate::begin() {
     if (context_.committer != nullptr)
@@ -60,24 +60,29 @@ void ClientUpdate::wait_for_gradients(std::uint64_t chunk) {
     gradients_->wait_for(span.first, span.last);
 }
 
-void ClientUpdate::measure(std::span<const ChunkPlanes> chunks, std::size_t /*pass*/) {
-    for_each_tile(
-        context_.threads, chunks,
-        [&](const ChunkPlanes& chunk, std::uint64_t index) {
+/// Of an empty tensor, whose gradient nobody waits for and may still come, it is not asked.
+void ClientUpdate::settle(std::span<const ChunkPlanes> chunks, std::size_t pass) {
+    for (const auto& chunk : chunks)
+        rules_.settle(tensors_of(chunk.chunk), pass,
+                      [this](TensorId tensor) { return gradients_->of(tensor).data != nullptr; });
+}
+
+void ClientUpdate::measure(std::span<const ChunkPlanes> chunks, std::size_t pass) {
+    settle(chunks, pass);
+    for_each_tile_in_turns(
+        context_.threads, chunks, rules_.tiles_at_once(),
+        [&](const ChunkPlanes& chunk, std::uint64_t index, std::size_t place) {
             verify_staged(context_.store, chunk, index);
-            for_each_part(chunk, index,
-                          [&](TensorId tensor, const TilePart& part, const auto& run) {
-                              rules_.measure(context_.threads.isa(), tensor, part, run);
-                          });
+            for_each_part(
+                chunk, index, [&](TensorId tensor, const TilePart& part, const auto& run) {
+                    rules_.measure(context_.threads.isa(), {pass, place}, tensor, part, run);
+                });
         },
-        [](const ChunkPlanes&) {});
+        [&] { rules_.end_turn(context_.threads, pass); });
 }
 
 void ClientUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
-    // Of an empty tensor, whose gradient nobody waits for and may still come, it is not asked.
-    for (const auto& chunk : chunks)
-        rules_.settle(tensors_of(chunk.chunk),
-                      [this](TensorId tensor) { return gradients_->of(tensor).data != nullptr; });
+    settle(chunks, rules_.passes() - 1);
     for_each_tile(
         context_.threads, chunks,
         [&](const ChunkPlanes& chunk, std::uint64_t index) { update_tile(chunk, index); }, updated);

@@ -32,7 +32,7 @@ class ClientUpdate final : public ChunkUpdate {
         UpdateThreads& threads;
         ClientTensors& tensors;
         std::uint64_t rounding_seed;         ///< of lossy state
-        TensorMeasures& measures;            ///< of an optimizer of whole tensors
+        UpdateMemory& memory;                ///< of an optimizer of whole tensors
         std::optional<AverageRule> average;  ///< of the weights, if the plan has a plane for it
     };
     /// `groups`: the hyper-parameters of each group; throws std::invalid_argument as
@@ -48,6 +48,7 @@ class ClientUpdate final : public ChunkUpdate {
     void end() override;
 
   private:
+    void settle(std::span<const ChunkPlanes> chunks, std::size_t pass);
     [[nodiscard]] ElementOrder::TensorSpan tensors_of(std::uint64_t chunk) const;
     template <typename Visit>
     void for_each_part(const ChunkPlanes& chunk, std::uint64_t index, const Visit& visit) const;

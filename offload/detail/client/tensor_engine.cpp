@@ -51,6 +51,7 @@ TensorPlan make_plan(const ElementOrder& order, const std::vector<Parameter>& pa
         order, types,
         {.state_planes = needs.state_planes,
          .passes = needs.passes,
+         .second_moments = groups.second_moments(),
          .state = options.state,
          .averages = options.average ? WeightAverages::kept : WeightAverages::none,
          .host_bytes = options.host_bytes,
@@ -86,7 +87,7 @@ TensorEngine::TensorEngine(std::vector<Parameter> parameters, HyperGroups groups
       board_(monitor_, plan_.update.chunks),
       threads_(options_.threads, options_.isa),
       work_(ledger_.arena("work buffers", plan_.work_bytes)),
-      measures_(make_measures(order_, plan_.update.passes)),
+      memory_(make_update_memory(order_, plan_.update.passes, plan_.update.second_moments)),
       gradients_(new_gradients()) {
     for (const auto& parameter : parameters_)
         tensors_.push_back({parameter.type, parameter.data, parameter.group});
@@ -142,6 +143,8 @@ TensorCommit TensorEngine::load_commit() {
     committer_->load(table);
     for (TensorId tensor = 0; tensor < tensors_.size(); ++tensor)
         tensors_[tensor].steps = table.tensor_steps[tensor];
+    if (memory_.factored)
+        memory_.factored->values() = table.factors;
     load_resident_planes({*store_, planes_, plan_.update, threads_, work_.bytes()});
     weights_->load(*store_);
     TensorCommit note{table.iteration, table.client_state};
@@ -187,7 +190,9 @@ void TensorEngine::open_store() {
                       static_cast<std::size_t>(order_.tiles()) * 16 +
                       (run_ ? run_->log().buffer_bytes() + table_capacity_bytes(shape()) : 0) +
                       extent_map_bytes(shape().places));
-    ledger_.count("measures of tensors", measures_.size() * sizeof(measures_.front()));
+    if (const auto item =
+            update_memory_item(order_, plan_.update.passes, plan_.update.second_moments))
+        ledger_.count(item->name, item->bytes);
     if (!must_recover_)
         store_->assume_zeros();
 }
@@ -222,6 +227,7 @@ void TensorEngine::open_durable_store() {
                      tensor_specs(parameters_),
                      plan_.stored,
                      options_.average ? std::optional(basis_of(*options_.average)) : std::nullopt,
+                     plan_.update.second_moments,
                      options_.client_settings,
                      {.io = options_.io}});
     must_recover_ = run_->recovered().has_value();
@@ -233,13 +239,15 @@ void TensorEngine::open_durable_store() {
                                                 work_.bytes()});
     committer_.emplace(Committer::Context{run_->log(), run_->folder(), *store_, planes_,
                                           plan_.update, threads_, Durability::on, tensor_steps_,
+                                          memory_.factored ? &memory_.factored->values() : nullptr,
                                           &*weights_, trace_.commit});
 }
 
 CommitTableShape TensorEngine::shape() const {
     return {order_.tiles(), static_cast<std::uint32_t>(parameters_.size()), plan_.stored,
             place_count(order_.tiles(), run_ ? Durability::on : Durability::off,
-                        region_tiles_for(order_.tiles(), queues_.size()))};
+                        region_tiles_for(order_.tiles(), queues_.size())),
+            factor_values(order_, plan_.update.second_moments)};
 }
 
 std::vector<std::uint64_t> TensorEngine::all_chunks() const {
@@ -296,6 +304,9 @@ TensorOptimizerStatistics TensorEngine::statistics() const {
                 all.resident_state_bytes += tiles * tile_bytes(plane);
         }
     }
+    const auto factors = factor_values(order_, plan_.update.second_moments) * sizeof(float);
+    all.state_bytes += factors;
+    all.resident_state_bytes += factors;
     all.update_busy_s = update_time_.seconds(StallCause::cpu);
     all.update_wall_s = pipeline_->wall_s();
     all.stall_nvme_read_s = update_time_.seconds(StallCause::nvme_read);

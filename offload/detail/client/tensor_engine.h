@@ -75,6 +75,9 @@ class TensorEngine {
     void write_state(TensorId tensor, std::size_t plane, std::uint64_t first,
                      std::span<const float> values);
     std::span<float> state_view(TensorId tensor, std::size_t plane);
+    [[nodiscard]] std::uint64_t factors(TensorId tensor) const;
+    void read_factors(TensorId tensor, std::uint64_t first, std::span<float> out);
+    void write_factors(TensorId tensor, std::uint64_t first, std::span<const float> values);
     void read_masters(TensorId tensor, std::uint64_t first, std::span<float> out);
     void read_average(TensorId tensor, std::uint64_t first, std::span<float> out);
     void write_average(TensorId tensor, std::uint64_t first, std::span<const float> values);
@@ -124,6 +127,8 @@ class TensorEngine {
     void check_average(TensorId tensor) const;
     void check_whole_blocks(TensorId tensor, std::uint64_t first, std::size_t count) const;
     void check_bf16(TensorId tensor) const;
+    [[nodiscard]] std::span<float> factors_part(TensorId tensor, std::uint64_t first,
+                                                std::size_t count);
     ElementRange part(TensorId tensor, std::uint64_t first, std::size_t count) const;
     void check_ready(const char* what);
     void require_no_stream(const char* what) const;
@@ -148,7 +153,7 @@ class TensorEngine {
     ChunkBoard board_;
     UpdateThreads threads_;
     nvme::HugePageArena work_;
-    TensorMeasures measures_;
+    UpdateMemory memory_;
     ClientTensors tensors_;
     std::vector<std::uint64_t> tensor_steps_;  ///< as of the commit asked for last
     std::optional<ClientWeightImage> weights_;

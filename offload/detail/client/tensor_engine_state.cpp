@@ -87,6 +87,35 @@ std::span<float> TensorEngine::state_view(TensorId tensor, std::size_t plane) {
                                        static_cast<std::size_t>(elements(tensor)));
 }
 
+std::uint64_t TensorEngine::factors(TensorId tensor) const {
+    check_tensor(tensor);
+    return memory_.factored ? memory_.factored->layout().of(tensor).values() : 0;
+}
+
+void TensorEngine::read_factors(TensorId tensor, std::uint64_t first, std::span<float> out) {
+    const auto values = factors_part(tensor, first, out.size());
+    read_access([&] { std::ranges::copy(values, out.begin()); });
+}
+
+void TensorEngine::write_factors(TensorId tensor, std::uint64_t first,
+                                 std::span<const float> values) {
+    const auto into = factors_part(tensor, first, values.size());
+    write_access([=] { std::ranges::copy(values, into.begin()); });
+}
+
+std::span<float> TensorEngine::factors_part(TensorId tensor, std::uint64_t first,
+                                            std::size_t count) {
+    const auto there = factors(tensor);
+    if (!memory_.factored)
+        throw std::logic_error(fmt::format("{} keeps no factored second moments, asked for of '{}'",
+                                           groups_.optimizer_name(0), parameters_[tensor].name));
+    if (first > there || count > there - first)
+        throw std::invalid_argument(
+            fmt::format("factored values {} to {} of '{}' are asked for; it has {}", first,
+                        first + count, parameters_[tensor].name, there));
+    return memory_.factored->values_of(tensor).subspan(static_cast<std::size_t>(first), count);
+}
+
 void TensorEngine::read_masters(TensorId tensor, std::uint64_t first, std::span<float> out) {
     static_cast<void>(part(tensor, first, out.size()));
     check_ready("read_masters");

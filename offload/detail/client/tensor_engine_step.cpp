@@ -135,9 +135,9 @@ bool TensorEngine::wait_for(TensorId tensor, std::chrono::milliseconds limit) {
 
 void TensorEngine::begin_update(const std::shared_ptr<StepGradients>& gradients, double scale) {
     const ClientUpdate::Context context{
-        *store_,   plan_.update,    committer_ ? &*committer_ : nullptr,
-        threads_,  tensors_,        options_.rounding_seed,
-        measures_, options_.average};
+        *store_,  plan_.update,    committer_ ? &*committer_ : nullptr,
+        threads_, tensors_,        options_.rounding_seed,
+        memory_,  options_.average};
     auto update = std::make_unique<ClientUpdate>(context, gradients, groups_, scale);
     pipeline_->begin_update(std::move(update), ++version_);
 }

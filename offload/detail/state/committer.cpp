@@ -97,6 +97,8 @@ void Committer::publish(const CommitNote& note, std::uint64_t update) {
     table.iteration = note.iteration;
     table.update = update;
     table.tensor_steps = context_.tensor_steps;
+    if (context_.factors != nullptr)
+        table.factors = *context_.factors;
     table.client_state = note.client_state;
     context_.store.describe(table);
     commit_bytes_ += context_.log.commit(table);

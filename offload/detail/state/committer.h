@@ -42,6 +42,7 @@ class Committer {
         UpdateThreads& threads;
         Durability durability;
         const std::vector<std::uint64_t>& tensor_steps;  ///< updates that each tensor has seen
+        const std::vector<float>* factors;               ///< null: none are kept
         ClientWeights* client_weights = nullptr;         ///< null: the store holds the weights
         TraceRow trace = {};
     };

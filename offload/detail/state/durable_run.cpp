@@ -44,7 +44,7 @@ void check_same_run(const Manifest& manifest, const DurableRun::Request& request
             "and that is fixed when a run is made",
             average_kind_name(manifest.average->kind), manifest.average->every,
             average_kind_name(request.average->kind), request.average->every));
-    if (manifest.planes != request.stored)
+    if (manifest.planes != request.stored || manifest.second_moments != request.second_moments)
         refuse("its optimizer keeps other state per parameter");
     if (manifest.durability != "on")
         refuse("it was made without durable commits");
@@ -95,7 +95,7 @@ StateFolder DurableRun::open_or_create() {
         StateFolder::start_over(request_.out, request_.nvme, request_.more_nvme);
     return StateFolder::create(request_.out, request_.nvme, request_.tensors, "on",
                                request_.client_settings, request_.stored, request_.more_nvme,
-                               request_.average);
+                               request_.average, request_.second_moments);
 }
 
 void DurableRun::open() {

@@ -28,6 +28,7 @@ class DurableRun {
         std::vector<TensorSpec> tensors;
         PlaneSet stored;
         std::optional<AverageBasis> average;  ///< if `stored` has a plane of it
+        SecondMoments second_moments = SecondMoments::planes;
         std::string client_settings;
         RelocationOptions relocation;  ///< for a run that lies elsewhere
     };

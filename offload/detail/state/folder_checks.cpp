@@ -115,8 +115,14 @@ std::vector<fs::path> check_drives(const fs::path& first, const std::vector<fs::
     return all;
 }
 
-void check_planes(const StateFolder& folder, PlaneSet planes) {
+void check_planes(const StateFolder& folder, PlaneSet planes, SecondMoments second_moments) {
     const auto kept = folder.manifest().planes;
+    if (const bool factored = folder.manifest().second_moments == SecondMoments::factored;
+        factored != (second_moments == SecondMoments::factored))
+        throw FolderRefused(
+            fmt::format("{}: this run keeps {} second moments, its optimizer needs {}",
+                        folder.folder().string(), factored ? "factored" : "no factored",
+                        factored ? "none of them" : "them"));
     if (kept == planes)
         return;
     const bool averages = kept.contains(Plane::average);

@@ -28,7 +28,7 @@ namespace spillway::offload::detail {
 [[nodiscard]] std::vector<std::filesystem::path> check_drives(
     const std::filesystem::path& first, const std::vector<std::filesystem::path>& further);
 
-/// That a run's folder keeps just these planes.
-void check_planes(const StateFolder& folder, PlaneSet planes);
+/// That a run's folder keeps just these planes, and second moments in this way.
+void check_planes(const StateFolder& folder, PlaneSet planes, SecondMoments second_moments);
 
 }  // namespace spillway::offload::detail

@@ -21,6 +21,8 @@ constexpr std::uint64_t one_drive_version = 1;
 constexpr std::uint64_t several_drives_version = 2;  ///< has more_extents and region_tiles
 constexpr std::uint64_t moved_version = 3;           ///< and first_file and former_extents
 
+constexpr const char* factored_name = "factored";  ///< second moments; of others there is no field
+
 [[noreturn]] void refuse(const std::string& what) {
     throw FolderRefused(what);
 }
@@ -227,17 +229,17 @@ Fields fields_of(const Json& json, std::uint64_t version) {
         return {json,
                 "the manifest",
                 {"format_version", "run", "generation", "durability", "extents", "planes",
-                 "average", "tensors", "settings"}};
+                 "average", "second_moments", "tensors", "settings"}};
     if (version == several_drives_version)
         return {json,
                 "the manifest",
                 {"format_version", "run", "generation", "durability", "extents", "more_extents",
-                 "region_tiles", "planes", "average", "tensors", "settings"}};
+                 "region_tiles", "planes", "average", "second_moments", "tensors", "settings"}};
     return {json,
             "the manifest",
             {"format_version", "run", "generation", "durability", "extents", "more_extents",
-             "region_tiles", "first_file", "former_extents", "planes", "average", "tensors",
-             "settings"}};
+             "region_tiles", "first_file", "former_extents", "planes", "average", "second_moments",
+             "tensors", "settings"}};
 }
 
 Manifest parse_fields(const Json& json, const std::filesystem::path& state_folder) {
@@ -260,6 +262,11 @@ Manifest parse_fields(const Json& json, const std::filesystem::path& state_folde
         if (!manifest.planes.contains(Plane::average))
             fields.wrong("average", "none, since there is no plane of that name");
         manifest.average = parse_average_basis(fields.at("average"));
+    }
+    if (fields.has("second_moments")) {
+        if (fields.text("second_moments") != factored_name)
+            fields.wrong("second_moments", "\"factored\"");
+        manifest.second_moments = SecondMoments::factored;
     }
     manifest.tensors = parse_tensors(fields.at("tensors"));
     if (!fields.at("settings").is_object())
@@ -310,6 +317,8 @@ std::string manifest_text(const Manifest& manifest, const std::filesystem::path&
     }
     if (manifest.average)
         json["average"] = average_json(*manifest.average);
+    if (manifest.second_moments == SecondMoments::factored)
+        json["second_moments"] = factored_name;
     for (const auto& tensor : manifest.tensors)
         json["tensors"].push_back(tensor_json(tensor));
     try {

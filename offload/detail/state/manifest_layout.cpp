@@ -20,9 +20,10 @@ ExtentMap extent_map_of(const Manifest& manifest) {
 }
 
 CommitTableShape table_shape_of(const Manifest& manifest) {
-    const auto tiles = tiles_of(manifest);
-    return {tiles, static_cast<std::uint32_t>(manifest.tensors.size()), manifest.planes,
-            place_count(tiles, durability_of(manifest), manifest.region_tiles)};
+    const ElementOrder order(manifest.tensors);
+    return {order.tiles(), static_cast<std::uint32_t>(manifest.tensors.size()), manifest.planes,
+            place_count(order.tiles(), durability_of(manifest), manifest.region_tiles),
+            factor_values(order, manifest.second_moments)};
 }
 
 std::uint64_t extents_bytes_of(const Manifest& manifest) {

@@ -26,6 +26,30 @@ void for_each_tile(UpdateThreads& threads, std::span<const ChunkPlanes> chunks,
     });
 }
 
+void for_each_tile_in_turns(
+    UpdateThreads& threads, std::span<const ChunkPlanes> chunks, std::size_t at_once,
+    const std::function<void(const ChunkPlanes&, std::uint64_t, std::size_t place)>& body,
+    const std::function<void()>& ended) {
+    struct Tile {
+        const ChunkPlanes* chunk;
+        std::uint64_t index;
+    };
+    std::vector<Tile> tiles;
+    for (const auto& chunk : chunks) {
+        for (std::uint64_t index = 0; index < chunk.tiles.size(); ++index)
+            tiles.push_back({&chunk, index});
+    }
+    for (std::size_t first = 0; first < tiles.size();) {
+        const auto count = std::min(at_once, tiles.size() - first);
+        threads.for_each(count, [&](std::uint64_t place) {
+            const auto& [chunk, index] = tiles[first + place];
+            body(*chunk, index, static_cast<std::size_t>(place));
+        });
+        ended();
+        first += count;
+    }
+}
+
 TraceNumbers numbers_of(std::span<const ChunkPlanes> chunks) noexcept {
     return chunks.empty() ? TraceNumbers{}
                           : TraceNumbers{.what = "chunk", .number = chunks.front().chunk};

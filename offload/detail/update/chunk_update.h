@@ -49,6 +49,14 @@ void for_each_tile(UpdateThreads& threads, std::span<const ChunkPlanes> chunks,
                    const std::function<void(const ChunkPlanes&, std::uint64_t)>& body,
                    const std::function<void(const ChunkPlanes&)>& updated);
 
+/// Runs body(chunk, index of a tile in it, place) for every tile of the chunks, a turn of
+/// `at_once` tiles after another in order: `place` is the tile's among those of its turn. `ended`
+/// is called after each turn.
+void for_each_tile_in_turns(
+    UpdateThreads& threads, std::span<const ChunkPlanes> chunks, std::size_t at_once,
+    const std::function<void(const ChunkPlanes&, std::uint64_t, std::size_t place)>& body,
+    const std::function<void()>& ended);
+
 enum class ChunkGradients {
     awaited,  ///< some may still come
     none,     ///< the chunk stays as it is

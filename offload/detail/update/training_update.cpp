@@ -34,47 +34,39 @@ void TrainingUpdate::wait_for_gradients(std::uint64_t chunk) {
     context_.gradients.wait_complete(chunk);
 }
 
-template <typename Body>
-void TrainingUpdate::for_each_gradient(std::span<const ChunkPlanes> chunks, const Body& body,
-                                       const Updated& done) const {
-    std::vector<float*> gradients;
-    for (const auto& chunk : chunks)
-        gradients.push_back(gradient_of(chunk));
-    for_each_tile(
-        context_.threads, chunks,
-        [&](const ChunkPlanes& chunk, std::uint64_t index) {
-            const auto which = static_cast<std::size_t>(&chunk - chunks.data());
-            body(chunk, index, gradients[which] + index * tile_elements);
+void TrainingUpdate::measure(std::span<const ChunkPlanes> chunks, std::size_t pass) {
+    settle(chunks, pass);
+    const auto gradients = gradients_of(chunks);
+    for_each_tile_in_turns(
+        context_.threads, chunks, rules_.tiles_at_once(),
+        [&](const ChunkPlanes& chunk, std::uint64_t index, std::size_t place) {
+            measure_tile({pass, place}, chunk, index,
+                         gradients[static_cast<std::size_t>(&chunk - chunks.data())] +
+                             index * tile_elements);
         },
-        done);
+        [&] { rules_.end_turn(context_.threads, pass); });
 }
 
-void TrainingUpdate::measure(std::span<const ChunkPlanes> chunks, std::size_t /*pass*/) {
-    for_each_gradient(
-        chunks,
-        [&](const ChunkPlanes& chunk, std::uint64_t index, float* gradient) {
-            measure_tile(chunk, index, gradient);
-        },
-        [](const ChunkPlanes&) {});
-}
-
-void TrainingUpdate::settle(const ChunkPlanes& chunk) {
+void TrainingUpdate::settle(std::span<const ChunkPlanes> chunks, std::size_t pass) {
     try {
-        rules_.settle(context_.store.order().tensors_in(
-                          {chunk.tiles.begin * tile_elements, chunk.tiles.end * tile_elements}),
-                      [](TensorId) { return true; });
+        for (const auto& chunk : chunks)
+            rules_.settle(context_.store.order().tensors_in(
+                              {chunk.tiles.begin * tile_elements, chunk.tiles.end * tile_elements}),
+                          pass, [](TensorId) { return true; });
     } catch (const std::runtime_error& error) {
         throw std::runtime_error(fmt::format("{}; {}", error.what(), way_back));
     }
 }
 
 void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& updated) {
-    for (const auto& chunk : chunks)
-        settle(chunk);
-    for_each_gradient(
-        chunks,
-        [&](const ChunkPlanes& chunk, std::uint64_t index, float* gradient) {
-            update_tile(chunk, index, gradient);
+    settle(chunks, rules_.passes() - 1);
+    const auto gradients = gradients_of(chunks);
+    for_each_tile(
+        context_.threads, chunks,
+        [&](const ChunkPlanes& chunk, std::uint64_t index) {
+            update_tile(chunk, index,
+                        gradients[static_cast<std::size_t>(&chunk - chunks.data())] +
+                            index * tile_elements);
         },
         [&](const ChunkPlanes& chunk) {
             context_.gradients.consumed(chunk.chunk);
@@ -82,9 +74,14 @@ void TrainingUpdate::update(std::span<const ChunkPlanes> chunks, const Updated& 
         });
 }
 
-float* TrainingUpdate::gradient_of(const ChunkPlanes& chunk) const {
-    return chunk.spilled_gradient != nullptr ? reinterpret_cast<float*>(chunk.spilled_gradient)
-                                             : context_.gradients.in_memory(chunk.chunk);
+/// Where each chunk's begins.
+std::vector<float*> TrainingUpdate::gradients_of(std::span<const ChunkPlanes> chunks) const {
+    std::vector<float*> gradients;
+    for (const auto& chunk : chunks)
+        gradients.push_back(chunk.spilled_gradient != nullptr
+                                ? reinterpret_cast<float*>(chunk.spilled_gradient)
+                                : context_.gradients.in_memory(chunk.chunk));
+    return gradients;
 }
 
 void TrainingUpdate::end() {
@@ -133,12 +130,13 @@ void TrainingUpdate::clamp(float* gradient) const {
                                tile_elements, *context_.most_gradient);
 }
 
-void TrainingUpdate::measure_tile(const ChunkPlanes& chunk, std::uint64_t index, float* gradient) {
+void TrainingUpdate::measure_tile(MeasuringPass at, const ChunkPlanes& chunk, std::uint64_t index,
+                                  float* gradient) {
     verify(chunk, index, gradient);
     clamp(gradient);
     for_each_part(chunk, index, gradient,
                   [&](TensorId tensor, const TilePart& part, const cpu_optim::ElementwiseRun& run) {
-                      rules_.measure(context_.threads.isa(), tensor, part, run);
+                      rules_.measure(context_.threads.isa(), at, tensor, part, run);
                   });
 }
 

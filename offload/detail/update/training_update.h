@@ -48,19 +48,16 @@ class TrainingUpdate final : public ChunkUpdate {
     void end() override;
 
   private:
-    void settle(const ChunkPlanes& chunk);
-    [[nodiscard]] float* gradient_of(const ChunkPlanes& chunk) const;
-    /// body(chunk, index of a tile in it, its gradient), of the chunks' tiles, by all threads.
-    template <typename Body>
-    void for_each_gradient(std::span<const ChunkPlanes> chunks, const Body& body,
-                           const Updated& done) const;
+    void settle(std::span<const ChunkPlanes> chunks, std::size_t pass);
+    [[nodiscard]] std::vector<float*> gradients_of(std::span<const ChunkPlanes> chunks) const;
     template <typename Visit>
     void for_each_part(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient,
                        const Visit& visit) const;
     void verify(const ChunkPlanes& chunk, std::uint64_t index, const float* gradient) const;
     void clamp(float* gradient) const;
     void average(const ChunkPlanes& chunk, std::uint64_t index) const;
-    void measure_tile(const ChunkPlanes& chunk, std::uint64_t index, float* gradient);
+    void measure_tile(MeasuringPass at, const ChunkPlanes& chunk, std::uint64_t index,
+                      float* gradient);
     void update_tile(const ChunkPlanes& chunk, std::uint64_t index, float* gradient) const;
 
     Context context_;

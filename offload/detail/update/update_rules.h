@@ -12,9 +12,14 @@
 
 #include "cpu_optim/elementwise.h"
 #include "cpu_optim/layerwise.h"
+#include "offload/detail/threads/update_threads.h"
+#include "offload/detail/update/factored_moments.h"
+#include "offload/detail/update/factored_update.h"
 #include "offload/detail/update/state_update.h"
 #include "offload/element_order.h"
+#include "offload/factor_layout.h"
 #include "offload/hyper_groups.h"
+#include "offload/plan.h"
 
 namespace spillway::offload::detail {
 
@@ -26,43 +31,53 @@ struct TensorStep {
     double gradient_scale = 1;
 };
 
-/// What the first pass of an optimizer of whole tensors finds: a value for each tensor's part of a
-/// tile. The number of tiles before such a part plus that of tensors before it is its own alone.
-using TensorMeasures = std::vector<cpu_optim::LayerSums>;
-[[nodiscard]] inline std::size_t measures_bytes(std::uint64_t tiles, std::size_t tensors) noexcept {
-    return (static_cast<std::size_t>(tiles) + tensors) * sizeof(cpu_optim::LayerSums);
-}
-/// Room for them; none for an optimizer of one pass.
-[[nodiscard]] TensorMeasures make_measures(const ElementOrder& order, std::size_t passes);
+/// What updates of whole tensors keep beside the planes; nothing for an optimizer of one pass.
+struct UpdateMemory {
+    /// What the first pass of a layerwise optimizer finds: a value for each tensor's part of a
+    /// tile. The number of tiles before such a part plus that of tensors before it is its own
+    /// alone.
+    std::vector<cpu_optim::LayerSums> measures = {};
+    std::optional<FactoredMoments> factored = std::nullopt;
+};
+[[nodiscard]] UpdateMemory make_update_memory(const ElementOrder& order, std::size_t passes,
+                                              SecondMoments moments);
+/// What it takes, by the name under which a ledger has it; nothing for an optimizer of one pass.
+[[nodiscard]] std::optional<MemoryItem> update_memory_item(const ElementOrder& order,
+                                                           std::size_t passes,
+                                                           SecondMoments moments);
 
 /// The numbers with which one step updates each tensor.
 ///
-/// An optimizer of whole tensors is measured first: measure() on every part of a tensor that has a
-/// gradient, then settle() on that tensor, then update() on its parts. Sums are added up over a
-/// tensor's tiles in order, so whatever order the parts were measured in changes no bit.
-/// measure() and update() are thread-safe on different parts.
+/// An optimizer of whole tensors looks at every part of a tensor that has a gradient before it
+/// updates any: settle(), then measure() its parts, pass after pass, then settle() and update()
+/// them. Sums are added up over a tensor's tiles in order, so whatever order the parts of a turn
+/// were measured in changes no bit. measure() and update() are thread-safe on different parts.
 class UpdateRules {
   public:
-    /// `tensors`: one for each of the order's. `measures`: of make_measures(), used until the end
-    /// of the step. Throws std::invalid_argument as make_coefficients(), or
+    /// `tensors`: one for each of the order's. `memory`: of make_update_memory(), used until the
+    /// end of the step. Throws std::invalid_argument as make_coefficients(), or
     /// std::logic_error if the engine was planned for another number of passes.
     UpdateRules(const ElementOrder& order, const HyperGroups& groups,
-                std::span<const TensorStep> tensors, TensorMeasures& measures);
+                std::span<const TensorStep> tensors, UpdateMemory& memory);
 
+    /// Tiles of one turn: what a pass takes after one another in order, so that end_turn() comes
+    /// before the next ones.
+    [[nodiscard]] std::size_t tiles_at_once() const noexcept;
     /// Changes nothing of the chunk.
-    void measure(cpu_optim::Isa isa, TensorId tensor, const TilePart& part,
+    void measure(cpu_optim::Isa isa, MeasuringPass at, TensorId tensor, const TilePart& part,
                  const cpu_optim::ElementwiseRun& run);
-    /// Nothing to do for an optimizer of one pass, or twice. A norm that is not finite makes the
-    /// whole tensor NaN. Throws std::runtime_error naming a tensor whose step no float holds.
-    void settle(TensorId tensor);
-    /// Those that have elements and a gradient; `has_gradient` is asked of no other, and of none
-    /// for an optimizer of one pass.
-    void settle(ElementOrder::TensorSpan tensors,
+    void end_turn(UpdateThreads& threads, std::size_t pass);
+    /// What pass `pass` needs of the tensors that have elements and a gradient: nothing to do for
+    /// an optimizer of one pass, or twice. `has_gradient` is asked of no other, and of none for an
+    /// optimizer of one pass. A norm that is not finite makes the whole tensor NaN. Throws
+    /// std::runtime_error naming a tensor whose step no float holds.
+    void settle(ElementOrder::TensorSpan tensors, std::size_t pass,
                 const std::function<bool(TensorId)>& has_gradient);
     /// Returns as cpu_optim::update_run().
     [[nodiscard]] std::size_t update(cpu_optim::Isa isa, TensorId tensor,
                                      const cpu_optim::RoundingStream& stream, const TilePart& part,
                                      const cpu_optim::ElementwiseRun& run) const;
+    [[nodiscard]] std::size_t passes() const noexcept { return passes_; }
 
   private:
     using Elementwise = std::vector<cpu_optim::ElementwiseCoefficients>;
@@ -73,12 +88,15 @@ class UpdateRules {
     };
 
     [[nodiscard]] cpu_optim::LayerSums& measure_of(std::uint64_t tile, TensorId tensor) const {
-        return measures_[static_cast<std::size_t>(tile) + tensor];
+        return memory_.measures[static_cast<std::size_t>(tile) + tensor];
     }
+    void settle_tensor(TensorId tensor, std::size_t pass);
+    void settle_layer(Layerwise& rules, TensorId tensor);
 
     const ElementOrder& order_;
-    TensorMeasures& measures_;
-    std::variant<Elementwise, Layerwise> rules_;
+    UpdateMemory& memory_;
+    std::size_t passes_;
+    std::variant<Elementwise, Layerwise, FactoredUpdate> rules_;
     std::vector<std::size_t> rule_of_;  ///< by tensor: index into the coefficients
 };
 

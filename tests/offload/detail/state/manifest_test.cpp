@@ -76,6 +76,9 @@ TEST_CASE("a manifest of each format is read as it was written", "[manifest]") {
         CHECK(read.generation == manifest.generation);
         CHECK(read.average == manifest.average);
         CHECK((text.find("\"kind\"") != std::string::npos) == manifest.average.has_value());
+        CHECK(read.second_moments == manifest.second_moments);
+        CHECK((text.find("\"factored\"") != std::string::npos) ==
+              (manifest.second_moments == SecondMoments::factored));
         CHECK(read.first_file == manifest.first_file);
         CHECK(read.former_extents == manifest.former_extents);
         CHECK(detail::manifest_text(read, state) == text);
@@ -85,6 +88,8 @@ TEST_CASE("a manifest of each format is read as it was written", "[manifest]") {
     check("1");
     manifest.more_extents = {place("/b")};
     manifest.region_tiles = 4;
+    check("2");
+    manifest.second_moments = SecondMoments::factored;
     check("2");
     manifest.planes.insert(Plane::average);
     manifest.average = AverageBasis{.kind = AverageKind::swa, .every = 100};
@@ -109,6 +114,8 @@ TEST_CASE("a manifest of each format is read as it was written", "[manifest]") {
         }
         return std::string();
     };
+    CHECK_THAT(refusal_with("\"factored\"", "\"whole\""),
+               Catch::Contains("'second_moments' is \"whole\", needed is \"factored\""));
     CHECK_THAT(refusal_with("\"swa\"", "\"mean\""), Catch::Contains("'kind' is \"mean\""));
     CHECK_THAT(refusal_with("\"every\": 100", "\"every\": 0"),
                Catch::Contains("'every' is 0, needed is at least 1"));
