@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t weight_bytes = 2;
 constexpr std::size_t gradient_bytes = 4;
+constexpr std::uint64_t columns = 1024;  ///< of tensors, most of a model's being matrices
 
 std::size_t whole_pages(std::uint64_t bytes) {
     constexpr auto page = nvme::HugePageArena::page_bytes;
@@ -44,12 +45,15 @@ std::size_t UpdateModel::memory_bytes(std::uint64_t elements,
 
 std::vector<offload::Parameter> UpdateModel::parameters() const {
     std::vector<offload::Parameter> all;
+    const auto shape_of = [](std::uint64_t count) -> std::vector<std::uint64_t> {
+        if (count % columns != 0)
+            return {count};
+        return {count / columns, columns};
+    };
     for (std::uint64_t first = 0; first < elements_; first += tensor_elements)
         all.push_back({fmt::format("{}", all.size()),
-                       {std::min(tensor_elements, elements_ - first)},
-                       offload::ParameterType::bf16,
-                       0,
-                       weights() + first});
+                       shape_of(std::min(tensor_elements, elements_ - first)),
+                       offload::ParameterType::bf16, 0, weights() + first});
     return all;
 }
 

@@ -278,6 +278,7 @@ class Planning {
             .chunk_bytes = settings_.tuning.chunk_bytes,
             .windows = windows_of(settings_.tuning),
             .passes = needs_of(settings_).passes,
+            .second_moments = second_moments_of(settings_),
             .timing = update_timing(settings_),
             .durability =
                 settings_.durable == "off" ? offload::Durability::off : offload::Durability::on,

@@ -230,8 +230,12 @@ StepCosts step_costs(const MachineSpeed& speed, const PlannedRun& run) {
     costs.commit_bytes = plan.commit_bytes;
     add_handling(run, speed, costs);
     costs.commit_interval = parse_commit_interval(run.settings.commit_every);
+    // Passes before the last: what is factored is measured from the gradients alone but once.
+    const bool factored = plan.second_moments == offload::SecondMoments::factored;
+    const auto measured_passes = static_cast<double>(plan.passes - 1);
     const auto measured =
-        static_cast<double>(parameters * (plan.passes - 1)) * (rest_bytes + sizeof(float));
+        static_cast<double>(parameters) *
+        (rest_bytes * (factored ? 1 : measured_passes) + sizeof(float) * measured_passes);
     costs.dram_bytes = dram_bytes_per_step(parameters, rest_bytes, costs.demand()) +
                        static_cast<std::uint64_t>(measured);
     return costs;

@@ -3,6 +3,7 @@
 #include "engine/settings/optimizer_choice.h"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -18,6 +19,8 @@ namespace {
     throw std::invalid_argument(
         fmt::format("there is no optimizer '{}'; there are {}", name, fmt::join(names, ", ")));
 }
+
+constexpr const char* adafactor = "adafactor";
 
 bool is_layerwise(const std::string& name) {
     return name == "lamb" || name == "lars";
@@ -38,23 +41,38 @@ cpu_optim::LayerwiseHyperParameters layerwise_hyper_parameters(const TrainSettin
                                           .trust_coefficient = settings.trust_coefficient};
 }
 
+cpu_optim::AdafactorHyperParameters adafactor_hyper_parameters(const TrainSettings& settings,
+                                                               double learning_rate,
+                                                               double weight_decay) {
+    return {.learning_rate = learning_rate,
+            .beta2_decay = settings.beta2_decay,
+            .clip_threshold = settings.update_clip,
+            .weight_decay = weight_decay};
+}
+
+template <class Predicate>
+std::vector<std::string> names_with(const Predicate& wanted) {
+    std::vector<std::string> found;
+    std::ranges::copy_if(optimizer_names(), std::back_inserter(found), wanted);
+    return found;
+}
+
 }  // namespace
 
 const std::vector<std::string>& optimizer_names() {
     static const std::vector<std::string> names{"adamw",   "adam",  "sgd",  "adagrad", "lion",
-                                                "rmsprop", "nadam", "lamb", "lars"};
+                                                "rmsprop", "nadam", "lamb", "lars",    adafactor};
     return names;
 }
 
 const std::vector<std::string>& elementwise_optimizer_names() {
-    static const std::vector<std::string> names = [] {
-        std::vector<std::string> found;
-        for (const auto& name : optimizer_names()) {
-            if (!is_layerwise(name))
-                found.push_back(name);
-        }
-        return found;
-    }();
+    static const auto names =
+        names_with([](const auto& name) { return !is_layerwise(name) && name != adafactor; });
+    return names;
+}
+
+const std::vector<std::string>& measured_optimizer_names() {
+    static const auto names = names_with([](const auto& name) { return name != adafactor; });
     return names;
 }
 
@@ -100,6 +118,8 @@ offload::HyperGroups hyper_groups(const TrainSettings& settings, double learning
     };
     if (is_layerwise(settings.optimizer))
         return made(layerwise_hyper_parameters);
+    if (settings.optimizer == adafactor)
+        return made(adafactor_hyper_parameters);
     if (std::ranges::find(optimizer_names(), settings.optimizer) == optimizer_names().end())
         refuse_name(settings.optimizer, optimizer_names());
     return made(hyper_parameters);
@@ -114,6 +134,10 @@ offload::HyperGroups one_hyper_group(const TrainSettings& settings, double learn
 
 cpu_optim::OptimizerNeeds needs_of(const TrainSettings& settings) {
     return hyper_groups(settings, settings.lr).needs();
+}
+
+offload::SecondMoments second_moments_of(const TrainSettings& settings) {
+    return hyper_groups(settings, settings.lr).second_moments();
 }
 
 offload::PlaneSet planes_of(const TrainSettings& settings) {

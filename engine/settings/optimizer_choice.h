@@ -18,6 +18,9 @@ namespace spillway::engine {
 /// Of these, the ones whose elements are updated each by itself.
 [[nodiscard]] const std::vector<std::string>& elementwise_optimizer_names();
 
+/// Of these, the ones whose updates the benches measure.
+[[nodiscard]] const std::vector<std::string>& measured_optimizer_names();
+
 /// The hyper-parameters of one group in one step. Throws std::invalid_argument on a name that is
 /// not in elementwise_optimizer_names().
 [[nodiscard]] cpu_optim::HyperParameters hyper_parameters(const TrainSettings& settings,
@@ -35,6 +38,8 @@ namespace spillway::engine {
 
 /// What the settings' optimizer needs of memory and of a tensor.
 [[nodiscard]] cpu_optim::OptimizerNeeds needs_of(const TrainSettings& settings);
+
+[[nodiscard]] offload::SecondMoments second_moments_of(const TrainSettings& settings);
 
 /// At rest, over all planes.
 [[nodiscard]] double rest_bytes_per_parameter(const TrainSettings& settings);

@@ -166,14 +166,12 @@ std::vector<SettingField> model_fields() {
 
 std::vector<SettingField> optimizer_fields() {
     return {
-        choice(
-            {"optimizer", "", "the optimizer", Scope::run}, &Settings::optimizer, optimizer_names(),
-            {{"muon"},
-             {"sam"},
-             {"adafactor",
-              ": it keeps a number for each row and column of whole matrices, and state here is a "
-              "number for each element of a chunk"}}),
-        number({"lr", "X", "peak learning rate", Scope::run}, &Settings::lr),
+        choice({"optimizer", "", "the optimizer", Scope::run}, &Settings::optimizer,
+               optimizer_names(), {{"muon"}, {"sam"}}),
+        number({"lr", "X",
+                "peak learning rate (adafactor: of steps as a part of each tensor's weights)",
+                Scope::run},
+               &Settings::lr),
         number({"beta1", "X", "decay of the first moment", Scope::run}, &Settings::beta1),
         number({"beta2", "X", "decay of the second moment (lion: of the first, as it is kept)",
                 Scope::run},
@@ -184,6 +182,14 @@ std::vector<SettingField> optimizer_fields() {
         number({"trust-coefficient", "X", "of lars: a step's length, as a part of its weights'",
                 Scope::run},
                &Settings::trust_coefficient),
+        number({"beta2-decay", "X",
+                "of adafactor: the second moment's decay at update t is 1 - t to this power",
+                Scope::run},
+               &Settings::beta2_decay),
+        number({"update-clip", "X",
+                "of adafactor: most root mean square of an update before its learning rate",
+                Scope::run},
+               &Settings::update_clip),
         number({"epsilon", "X", "added to the root of the second moment", Scope::run},
                &Settings::epsilon),
         number({"weight-decay", "X", "of matrices; vectors are never decayed", Scope::run},

@@ -132,8 +132,15 @@ void check_optimizer(const TrainSettings& s, Problems& problems) {
     check_range(problems, "beta2", s.beta2, 0, below_one, "at least 0 and below 1");
     check_range(problems, "momentum", s.momentum, 0, below_one, "at least 0 and below 1");
     check_range(problems, "trust-coefficient", s.trust_coefficient, 0, large, "from 0 to 1e30");
+    check_range(problems, "beta2-decay", s.beta2_decay, -large, 0, "from -1e30 to 0");
+    check_range(problems, "update-clip", s.update_clip, 1, large, "from 1 to 1e30");
     check_range(problems, "epsilon", s.epsilon, 0, large, "from 0 to 1e30");
     check_range(problems, "weight-decay", s.weight_decay, 0, large, "from 0 to 1e30");
+    if (s.optimizer == "adafactor" && s.state != "fp32")
+        problems.push_back(fmt::format(
+            "--state is {}; adafactor keeps few values, for rows and columns, and those "
+            "in fp32: leave --state out",
+            s.state));
     check_range(problems, "min-lr", s.min_lr, 0, 1, "a part of --lr, from 0 to 1");
     if (s.clip.kind != ClipKind::off && !(s.clip.most > 0))
         problems.push_back(

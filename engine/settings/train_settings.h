@@ -38,6 +38,8 @@ struct TrainSettings {
     double beta2 = 0.95;               ///< decay of the second moment
     double momentum = 0.9;             ///< of sgd, rmsprop and lars
     double trust_coefficient = 1e-3;   ///< of lars: a step's length over its weights'
+    double beta2_decay = -0.8;         ///< of adafactor: 1 - beta2 at step t is t to this power
+    double update_clip = 1;            ///< of adafactor: most root mean square of an update
     double epsilon = 1e-8;             ///< added to the root of the second moment
     double weight_decay = 0.1;         ///< of matrices; vectors are never decayed
     std::string schedule = "cosine";   ///< of the learning rate: constant, linear, cosine

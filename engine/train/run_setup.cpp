@@ -260,10 +260,10 @@ offload::StateFolder create_folder(const RunSetup& setup, const std::string& fin
         fs::remove(settings.out / MetricsLog::file_name);
     }
     const auto tensors = setup.run.layout.order.tensors();
-    return offload::StateFolder::create(settings.out, first_drive(settings),
-                                        {tensors.begin(), tensors.end()}, settings.durable,
-                                        make_run_record(settings, fingerprint, blas_kernels()),
-                                        planes_of(settings), further_drives(settings));
+    return offload::StateFolder::create(
+        settings.out, first_drive(settings), {tensors.begin(), tensors.end()}, settings.durable,
+        make_run_record(settings, fingerprint, blas_kernels()), planes_of(settings),
+        further_drives(settings), std::nullopt, second_moments_of(settings));
 }
 
 /// The user named another place than can be used, as opposed to a drive that fails or is full.

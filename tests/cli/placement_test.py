@@ -35,6 +35,7 @@ MODES = {
     "int8 state": ["--state", "int8"],
     "lamb": ["--optimizer", "lamb"],
     "lars": ["--optimizer", "lars", "--trust-coefficient", "1"],
+    "adafactor": ["--optimizer", "adafactor", "--lr", "1e-2"],
 }
 IN_EVERY_MODE = ["two threads", "small device, small host, drive"]
 

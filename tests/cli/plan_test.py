@@ -19,6 +19,7 @@ RUNS = {
                       "--nonfinite", "stop"],
     "lion": ["--nvme", "{drive}", "--host-mem", "30MiB", "--chunk-size", "64KiB", "--optimizer", "lion"],
     "lamb": ["--nvme", "{drive}", "--host-mem", "38MiB", "--chunk-size", "64KiB", "--optimizer", "lamb"],
+    "adafactor": ["--nvme", "{drive}", "--host-mem", "38MiB", "--chunk-size", "64KiB", "--optimizer", "adafactor"],
     "lars, nothing clipped": ["--nvme", "{drive}", "--host-mem", "26MiB", "--chunk-size", "128KiB", "--optimizer", "lars",
                               "--clip", "off", "--nonfinite", "stop"],
     "int8 state": ["--nvme", "{drive}", "--host-mem", "28MiB", "--chunk-size", "64KiB", "--state", "int8"],

@@ -37,8 +37,8 @@ struct Given {
 
 void declare(OptionSet& options, Given& given) {
     auto& settings = given.settings;
-    options.add_choice({"optimizer", "", "whose update is measured", ""}, optimizer_names(),
-                       settings.optimizer);
+    options.add_choice({"optimizer", "", "whose update is measured", ""},
+                       measured_optimizer_names(), settings.optimizer);
     options.add_choice({"state", "", "format of the moments", ""}, {"fp32", "bf16", "int8"},
                        settings.state);
     options.add_choice({"weights", "", "fp32 masters, or bf16 and a 16-bit residue", ""},

@@ -44,7 +44,7 @@ struct Given {
 
 void declare(OptionSet& options, Given& given) {
     auto& settings = given.settings;
-    options.add_choice({"optimizer", "", "whose step is measured", ""}, optimizer_names(),
+    options.add_choice({"optimizer", "", "whose step is measured", ""}, measured_optimizer_names(),
                        settings.optimizer);
     options.add_choice({"state", "", "format of the moments", ""}, {"fp32", "bf16", "int8"},
                        settings.state);

@@ -73,6 +73,30 @@ TEST_CASE("optimizer_choice: optimizers of whole tensors say what they need, and
     });
 }
 
+TEST_CASE("optimizer_choice: adafactor keeps weights alone, and takes three passes") {
+    TrainSettings settings;
+    settings.optimizer = "adafactor";
+    settings.beta2_decay = -0.5;
+    settings.update_clip = 2;
+    CHECK((needs_of(settings).passes == 3 && needs_of(settings).state_planes == 0));
+    CHECK(second_moments_of(settings) == offload::SecondMoments::factored);
+    CHECK(rest_bytes_per_parameter(settings) == 4);
+    CHECK(is_exact(settings));
+    hyper_groups(settings, 0.5).visit([](const auto& groups) {
+        using Groups = std::decay_t<decltype(groups)>;
+        if constexpr (std::is_same_v<Groups, offload::HyperGroups::Factored>) {
+            const auto& decayed = groups.at(0);
+            CHECK((decayed.learning_rate == 0.5 && decayed.weight_decay == 0.1));
+            CHECK((decayed.beta2_decay == -0.5 && decayed.clip_threshold == 2));
+            CHECK(groups.at(1).weight_decay == 0);
+        } else {
+            FAIL("adafactor is of another family");
+        }
+    });
+    settings.optimizer = "lamb";
+    CHECK(second_moments_of(settings) == offload::SecondMoments::planes);
+}
+
 TEST_CASE("optimizer_choice: every name makes groups for a step") {
     for (const auto& name : optimizer_names()) {
         CAPTURE(name);

@@ -95,8 +95,6 @@ TEST_CASE("setting_fields: what cannot be is refused by name") {
         {{"--compute", "bf16"}, "bf16 is not available"},
         {{"--grad", "bf16"}, "bf16 is not available"},
         {{"--optimizer", "muon"}, "muon is not available in this version; it takes adamw"},
-        {{"--optimizer", "adafactor"},
-         "adafactor is not available in this version: it keeps a number for each row"},
         {{"--nvme", "/a,/b,/a"}, "/a is given twice"},
         {{"--model", "llama:1x64x1"}, "llama models are not available"},
         {{"--trace", "/tmp"}, "it is a folder"},

@@ -97,6 +97,16 @@ TEST_CASE("train_settings: contradictions and values out of range name option an
     SECTION("a trust that goes the wrong way") {
         s.trust_coefficient = -1, said = "--trust-coefficient is -1";
     }
+    SECTION("a second moment that forgets ever more") {
+        s.beta2_decay = 0.5, said = "--beta2-decay is 0.5; it must be from -1e30 to 0";
+    }
+    SECTION("an update that is clipped to less than its usual length") {
+        s.update_clip = 0.5, said = "--update-clip is 0.5; it must be from 1 to 1e30";
+    }
+    SECTION("factors that would be rounded") {
+        s.optimizer = "adafactor", s.state = "int8";
+        said = "--state is int8; adafactor keeps few values";
+    }
     SECTION("a rising end") {
         s.min_lr = 2, said = "--min-lr is 2";
     }

@@ -57,7 +57,8 @@ std::vector<RunClass> run_classes() {
             {"adamw, int8 state", {{"state", "int8"}}},
             {"sgd", {{"optimizer", "sgd"}, {"lr", "0.1"}}},
             {"lamb", {{"optimizer", "lamb"}}},
-            {"lars", {{"optimizer", "lars"}, {"trust-coefficient", "1"}}}};
+            {"lars", {{"optimizer", "lars"}, {"trust-coefficient", "1"}}},
+            {"adafactor", {{"optimizer", "adafactor"}, {"lr", "1e-2"}}}};
 }
 
 /// All that must not change a bit: flags of the session before and the one after an interruption,
