@@ -42,6 +42,8 @@ CASES = [
     ("Lion", {"lr": 1e-3, "weight_decay": 0.1}),
     ("NAdam", {"lr": 2e-3, "weight_decay": 0.01, "eps": 1e-6}),
     ("NAdam", {"lr": 2e-3, "weight_decay": 0.1, "momentum_decay": 0.02, "decoupled_weight_decay": True}),
+    ("Adafactor", {"lr": 0.02}),
+    ("Adafactor", {"lr": 0.02, "beta2_decay": -0.6, "eps": (1e-6, 1e-2), "d": 1.5, "weight_decay": 0.1}),
 ]
 
 

@@ -5,8 +5,8 @@
     import spillway.torch as st
     opt = st.AdamW(model.parameters(), lr=1e-4, host_mem="4GiB", nvme="/mnt/nvme", max_grad_norm=1.0)
 
-`AdamW`, `Adam`, `NAdam`, `SGD`, `Adagrad`, `RMSprop`, `Lion`, `LAMB` and `LARS` are torch.optim.Optimizer classes with
-torch's signatures, defaults and errors; the keyword-only rest is explained at `spillway.torch.options.checked`. Parameters
+`AdamW`, `Adam`, `NAdam`, `SGD`, `Adagrad`, `RMSprop`, `Adafactor`, `Lion`, `LAMB` and `LARS` are torch.optim.Optimizer
+classes with torch's signatures, defaults and errors; the keyword-only rest is explained at `spillway.torch.options.checked`. Parameters
 stay where they are: fp32 (its own master) or bf16 (with a residue that makes it an exact fp32 master), dense, on the
 CPU. Where the state lies changes no bit of the result.
 
@@ -20,22 +20,11 @@ CPU. Where the state lies changes no bit of the result.
 - **Frameworks**: HF Trainer: `Trainer(..., optimizers=(opt, None))` or `optimizer_cls_and_kwargs=(st.AdamW, {...})`;
   Accelerate, Lightning, PEFT and DistributedDataParallel take it as any optimizer, each rank with its own state.
 
-Not here: sparse or complex parameters, CUDA, `capturable`, `differentiable`; copying or pickling the optimizer itself;
-Adafactor, whose state is a number for each row and column of whole matrices (torch.optim.Adafactor keeps that in
-memory). Loss scales are torch's own (`torch.amp.GradScaler`).
+Not here: sparse or complex parameters, CUDA, `capturable`, `differentiable`; copying or pickling the optimizer
+itself. Loss scales are torch's own (`torch.amp.GradScaler`).
 """
-from typing import Any
-
 from spillway.torch.base import OffloadedOptimizer, StepResult
-from spillway.torch.optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Lion, NAdam, RMSprop
+from spillway.torch.optimizers import LAMB, LARS, SGD, Adafactor, Adagrad, Adam, AdamW, Lion, NAdam, RMSprop
 
-__all__ = ["Adagrad", "Adam", "AdamW", "LAMB", "LARS", "Lion", "NAdam", "OffloadedOptimizer", "RMSprop", "SGD",
+__all__ = ["Adafactor", "Adagrad", "Adam", "AdamW", "LAMB", "LARS", "Lion", "NAdam", "OffloadedOptimizer", "RMSprop", "SGD",
            "StepResult"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Adafactor":
-        raise AttributeError("spillway.torch has no Adafactor: it keeps a number for each row and column of whole "
-                             "matrices, and state here is a number for each element; torch.optim.Adafactor keeps its "
-                             "own in memory, where it is small")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -83,8 +83,15 @@ class OffloadedOptimizer(CheckpointedOptimizer):
                 raise ValueError(f"{flag}=True in parameter group {index}: leave it out")
         for position, parameter in enumerate(group["params"]):
             if not is_lazy(parameter):  # one of a lazy module is checked when it has its shape
-                tensors.check_parameter(self._name(index, position), parameter)
+                self._check_parameter(self._name(index, position), parameter)
         self._watch(group["params"])
+
+    def _check_parameter(self, name: str, parameter: Tensor) -> None:
+        tensors.check_parameter(name, parameter)
+        if self._family.factored and not parameter.is_contiguous():
+            raise ValueError(f"parameter {name} cannot be offloaded: {type(self).__name__} keeps numbers for rows and "
+                             f"columns, and those of strides {parameter.stride()} do not lie in order; give a "
+                             "contiguous tensor")
 
     def _check_room(self) -> None:
         """Raises Refused for state that does not fit, with the bytes needed and available; makes nothing."""
@@ -220,7 +227,7 @@ class OffloadedOptimizer(CheckpointedOptimizer):
                 name = self._name(index, position)
                 names[name] = names.get(name, 0) + 1
                 unique = name if names[name] == 1 else f"{name} #{names[name]}"
-                tensors.check_parameter(name, parameter)
+                self._check_parameter(name, parameter)
                 members[parameter] = Member(parameter, index, unique)
         return list(members.values())
 

@@ -123,7 +123,7 @@ class CheckpointedOptimizer(Optimizer):
             self._extras.setdefault(parameter, {})[key] = value
             return
         if not place[0].is_scalar(key):
-            snapshot.check_value(place[1].name, parameter, key, value)
+            snapshot.check_value(place[1].name, place[0].shape_of(place[1], key), key, value)
         place[0].write(place[1], key, value)
 
     def _belongs_in_an_engine(self, parameter: Any, key: str) -> bool:
@@ -262,7 +262,7 @@ class CheckpointedOptimizer(Optimizer):
 
     def _own_parts(self, parameter: Tensor, name: str, values: dict[str, Any],
                    group: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        needed = self._family.planes(group)
+        needed = self._family.names(self._family.planes(group), parameter.shape)
         step = ("step",) if self._family.counts_steps else ()
         scalars = self._family.scalars
         found = {key: values.pop(key) for key in (*scalars, *needed, *self._family.lasting) if key in values}
@@ -276,13 +276,13 @@ class CheckpointedOptimizer(Optimizer):
                              f"{', '.join(missing)}; it is of another optimizer or of other settings")
         for key, value in found.items():
             if key not in scalars:
-                snapshot.check_value(name, parameter, key, value)
+                snapshot.check_value(name, self._family.shape_of(key, parameter.shape), key, value)
         # Torch's classes turn it into the parameter's dtype when they load it; then it is no residue any more.
         if isinstance(residue, Tensor) and residue.dtype is torch.int16 and parameter.dtype is torch.bfloat16:
-            snapshot.check_value(name, parameter, RESIDUE, residue)
+            snapshot.check_value(name, parameter.shape, RESIDUE, residue)
             found[RESIDUE] = residue
         if AVERAGE in average:
-            snapshot.check_value(name, parameter, AVERAGE, average[AVERAGE])
+            snapshot.check_value(name, parameter.shape, AVERAGE, average[AVERAGE])
         return {**found, **average}, values
 
     def _own_average(self, name: str, values: dict[str, Any], *, was_updated: bool) -> dict[str, Any]:

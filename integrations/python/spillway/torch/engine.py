@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import math
 import os
 import weakref
 from collections.abc import Iterable, Iterator
@@ -91,7 +92,8 @@ class Engine:
         self._without_average: dict[int, Slot] = {}  # by number: were given a count for which they have no average
         self._hypers = [family.with_planes(hyper, names) for hyper, names in zip(hypers, layouts, strict=True)]
         self._pid = os.getpid()
-        listed = [(slot.name, tensors.in_memory_order(slot.parameter), slot.group) for slot in self.slots.values()]
+        arranged = Tensor.detach if family.factored else tensors.in_memory_order
+        listed = [(slot.name, arranged(slot.parameter), slot.group) for slot in self.slots.values()]
         if not any(member.parameter.numel() for member in members):
             listed.append((_PLACEHOLDER, torch.zeros(1, dtype=torch.float32, device="cpu"), 0))
         self._native = _core.TensorOptimizer(
@@ -105,8 +107,9 @@ class Engine:
                    options: OffloadOptions) -> None:
         """Raises Refused if these would not fit, ValueError if some share memory."""
         tensors.refuse_shared_memory([(member.name, member.parameter) for member in members])
-        planned = [(m.name, m.parameter.numel(), _native_type(m.parameter), m.group) for m in members]
-        if any(elements for _, elements, _, _ in planned):
+        planned = [(m.name, tuple(m.parameter.shape) if family.factored else m.parameter.numel(),
+                    _native_type(m.parameter), m.group) for m in members]
+        if any(m.parameter.numel() for m in members):
             _core.TensorOptimizer.check_room(
                 planned, family.native_name,
                 [family.with_planes(hyper, names) for hyper, names in zip(hypers, layouts, strict=True)],
@@ -198,9 +201,21 @@ class Engine:
 
     def keys(self, slot: Slot) -> tuple[str, ...]:
         """Names of the state that this parameter has."""
-        planes = self.layouts[slot.group] if slot.started or self.family.starts_with_state else ()
+        planes = self._planes(slot) if slot.started or self.family.starts_with_state else ()
         scalars = self.family.scalars if planes else ()
         return (*scalars, *planes, *self._average_keys(slot), *((RESIDUE,) if slot.has_residue and not slot.was_edited() else ()))
+
+    def _planes(self, slot: Slot) -> tuple[str, ...]:
+        return self.family.names(self.layouts[slot.group], slot.shape)
+
+    def shape_of(self, slot: Slot, key: str) -> tuple[int, ...]:
+        """Of the state of that name, which is no scalar."""
+        return self.family.shape_of(key, slot.shape)
+
+    def like_state(self, slot: Slot, key: str, flat: Tensor) -> Tensor:
+        """`flat`, as many elements as that state has in memory order, with its shape."""
+        shape = self.shape_of(slot, key)
+        return tensors.like_parameter(flat, slot.shape, slot.stride) if shape == slot.shape else flat.view(shape)
 
     def _average_keys(self, slot: Slot) -> tuple[str, ...]:
         if self._average_interval == 0 or self.native.steps(slot.number) == 0:
@@ -222,10 +237,13 @@ class Engine:
             return slot.dtype is torch.bfloat16
         if key in (AVERAGED, AVERAGE):
             return self._average_interval != 0
-        return key in self.layouts[slot.group] or key in self.family.scalars
+        return key in self._planes(slot) or key in self.family.scalars
 
     def is_resident(self) -> bool:
-        """Whether every plane of every parameter lies in host memory and can be looked at there; an average cannot."""
+        """Whether every plane of every parameter lies in host memory and can be looked at there; an average cannot.
+        What is factored is small, and copied; residues beside it are not."""
+        if self.family.factored:
+            return self._average_interval == 0 and all(slot.dtype is torch.float32 for slot in self.slots.values())
         return self._average_interval == 0 and all(self.native.state_view(slot.number, plane) is not None for slot in self.slots.values()
                    for plane in range(len(self.layouts[slot.group])))
 
@@ -238,15 +256,19 @@ class Engine:
             return _scalar(_core.nadam_momentum_product(hyper["beta1"], hyper["momentum_decay"],
                                                         self.native.steps(slot.number)))
         if key not in (RESIDUE, AVERAGE):
-            self._clear_stale(slot, self.layouts[slot.group].index(key))
-            view = self.native.state_view(slot.number, self.layouts[slot.group].index(key))
+            self._clear_stale(slot, self._planes(slot).index(key))
+            view = self._view(slot, self._planes(slot).index(key))
             if view is not None:
                 return tensors.like_parameter(torch.from_numpy(view), slot.shape, slot.stride)
-        flat = torch.empty(slot.parameter.numel(), dtype=torch.int16 if key == RESIDUE else torch.float32,
+        flat = torch.empty(math.prod(self.shape_of(slot, key)), dtype=torch.int16 if key == RESIDUE else torch.float32,
                            device="cpu")
         for first, piece in pieces(flat):
             self.read_piece(slot, key, first, piece)
-        return tensors.like_parameter(flat, slot.shape, slot.stride)
+        return self.like_state(slot, key, flat)
+
+    def _view(self, slot: Slot, plane: int) -> Any:
+        """The plane where it lies, or None."""
+        return None if self.family.factored else self.native.state_view(slot.number, plane)
 
     def read_piece(self, slot: Slot, key: str, first: int, out: Tensor) -> None:
         """Elements first .. first + out.numel() of a plane or of the residue, in memory order."""
@@ -257,8 +279,21 @@ class Engine:
         elif key == AVERAGE:
             self.native.read_average(slot.number, first, out)
         else:
-            self._clear_stale(slot, self.layouts[slot.group].index(key))
-            self.native.read_state(slot.number, self.layouts[slot.group].index(key), first, out)
+            plane = self._planes(slot).index(key)
+            self._clear_stale(slot, plane)
+            if self.family.factored and not slot.parameter.numel():
+                out.zero_()
+            elif self.family.factored:
+                self.native.read_factors(slot.number, self._first_factor(slot, plane) + first, out)
+            else:
+                self.native.read_state(slot.number, plane, first, out)
+
+    def _plane_size(self, slot: Slot, plane: int) -> int:
+        # Of a tensor without elements nothing is kept, whatever shape torch's state has.
+        return math.prod(self.shape_of(slot, self._planes(slot)[plane])) if slot.parameter.numel() else 0
+
+    def _first_factor(self, slot: Slot, plane: int) -> int:
+        return sum(self._plane_size(slot, before) for before in range(plane))
 
     def _read_weights(self, slot: Slot, first: int, out: Tensor) -> None:
         """Of the masters as they are now, also where the user has changed or moved the values."""
@@ -295,7 +330,7 @@ class Engine:
             slot.version = None
             return
         else:
-            self._write_plane(slot, self.layouts[slot.group].index(key), value)
+            self._write_plane(slot, key, value)
         slot.started = True
         if not self.family.counts_steps and self.native.steps(slot.number) == 0:
             self._set_steps(slot, 1)
@@ -314,22 +349,32 @@ class Engine:
         slot.was_given_average = True
         self._without_average.pop(slot.number, None)
 
-    def _write_plane(self, slot: Slot, plane: int, value: Tensor) -> None:
+    def _write_plane(self, slot: Slot, key: str, value: Tensor) -> None:
+        plane = self._planes(slot).index(key)
         slot.stale.discard(plane)
-        flat = tensors.arranged(value, slot.shape, slot.stride)
-        for first, piece in pieces(flat):
-            self.native.write_state(slot.number, plane, first, piece.to(torch.float32))
+        if self.family.factored:
+            flat = value.detach().reshape(-1)
+        else:
+            flat = tensors.arranged(value, slot.shape, slot.stride)
+        for first, piece in pieces(flat[: self._plane_size(slot, plane)]):
+            self._write_piece(slot, plane, first, piece.to(torch.float32))
+
+    def _write_piece(self, slot: Slot, plane: int, first: int, values: Tensor) -> None:
+        if self.family.factored:
+            self.native.write_factors(slot.number, self._first_factor(slot, plane) + first, values)
+        else:
+            self.native.write_state(slot.number, plane, first, values)
 
     def begin(self, slot: Slot) -> None:
         """Sets planes to what they are before the first update. For a tensor of a new engine, which are 0."""
         if self._start != 0:
-            for plane in range(len(self.layouts[slot.group])):
+            for plane in range(len(self._planes(slot))):
                 self._fill(slot, plane)
 
     def clear(self, slot: Slot) -> None:
         """As if the tensor had never been updated. What was handed out of its planes stays as it is until they are
         used again."""
-        slot.stale = set(range(len(self.layouts[slot.group])))
+        slot.stale = set(range(len(self._planes(slot))))
         self._cleared[slot.number] = slot
         self.native.set_steps(slot.number, 0)
         slot.started = slot.was_given_average = False
@@ -352,15 +397,15 @@ class Engine:
 
     def live_pointers(self, slots: Iterable[Slot] | None = None) -> set[int]:
         """Where the planes begin that lie in host memory."""
-        views = (self.native.state_view(slot.number, plane) for slot in slots or self.slots.values()
-                 for plane in range(len(self.layouts[slot.group])))
+        views = (self._view(slot, plane) for slot in slots or self.slots.values()
+                 for plane in range(len(self._planes(slot))))
         return {view.ctypes.data for view in views if view is not None and view.size}
 
     def _fill(self, slot: Slot, plane: int) -> None:
-        count = slot.parameter.numel()
+        count = self._plane_size(slot, plane)
         buffer = torch.full((min(count, PIECE_ELEMENTS),), self._start, dtype=torch.float32, device="cpu")
         for first in range(0, count, PIECE_ELEMENTS):
-            self.native.write_state(slot.number, plane, first, buffer[: count - first])
+            self._write_piece(slot, plane, first, buffer[: count - first])
 
 
 def _scalar(value: float) -> Tensor:

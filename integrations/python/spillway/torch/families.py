@@ -13,6 +13,7 @@ from typing import Any
 
 Group = dict[str, Any]
 Hyper = dict[str, Any]
+ROWS, COLUMNS, VARIANCE = "row_var", "col_var", "variance"  # of Adafactor: of a matrix the first two, of a vector the last
 MU_PRODUCT = "mu_product"  # of NAdam: a function of step and hyper-parameters, which nothing has to keep
 
 
@@ -26,6 +27,7 @@ class Family:
     with_planes: Callable[[Hyper, tuple[str, ...]], Hyper]  # the same, changed so that it needs those planes
     lasting: tuple[str, ...] = ()  # planes that are kept when the hyper-parameters stop using them
     scalars: tuple[str, ...] = ("step",)  # one number of a tensor each, in state_dict() before the planes
+    factored: bool = False  # planes are not a value for each element: see names() and shape_of()
     starts_with_state: bool = False  # state_dict() has all tensors before the first step
     start_field: str = ""  # of an optimizer's defaults: what its planes hold then, if not 0
 
@@ -33,6 +35,18 @@ class Family:
     def counts_steps(self) -> bool:
         """state_dict() has "step"."""
         return "step" in self.scalars
+
+    def names(self, planes: tuple[str, ...], shape: tuple[int, ...]) -> tuple[str, ...]:
+        """Those of a group's planes that a parameter of this shape has."""
+        if not self.factored:
+            return planes
+        return tuple(name for name in planes if (name == VARIANCE) == (len(shape) < 2))
+
+    def shape_of(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Of that state of a parameter of this shape."""
+        if name == ROWS:
+            return (*shape[:-1], 1)
+        return (*shape[:-2], 1, shape[-1]) if name == COLUMNS else tuple(shape)
 
 
 def _common(group: Group) -> Hyper:
@@ -89,6 +103,12 @@ def _lars(group: Group) -> Hyper:
             "trust_coefficient": float(group["trust_coefficient"])}
 
 
+def _adafactor(group: Group) -> Hyper:
+    least_root, least_scale = group["eps"]
+    return {**_common(group), "beta2_decay": float(group["beta2_decay"]), "clip_threshold": float(group["d"]),
+            "epsilon1": None if least_root is None else float(least_root), "epsilon2": float(least_scale)}
+
+
 def _rmsprop_planes(group: Group) -> tuple[str, ...]:
     momentum = ("momentum_buffer",) if group["momentum"] > 0 else ()
     return ("square_avg", *momentum, *(("grad_avg",) if group["centered"] else ()))
@@ -115,3 +135,4 @@ LION = Family("lion", _lion, lambda group: ("exp_avg",), _same, scalars=())
 RMSPROP = Family("rmsprop", _rmsprop, _rmsprop_planes, _same)
 LAMB = Family("lamb", _lamb, lambda group: ("exp_avg", "exp_avg_sq"), _same)
 LARS = Family("lars", _lars, lambda group: ("momentum_buffer",), _same)
+ADAFACTOR = Family("adafactor", _adafactor, lambda group: (ROWS, COLUMNS, VARIANCE), _same, factored=True)

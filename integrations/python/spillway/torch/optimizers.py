@@ -241,3 +241,23 @@ class LARS(OffloadedOptimizer):
         for key in ("dampening", "nesterov"):
             del defaults[key]
         super().__init__(params, {**defaults, "trust_coefficient": trust_coefficient}, offload)
+
+
+class Adafactor(OffloadedOptimizer):
+    """torch.optim.Adafactor (Shazeer & Stern 2018, arXiv:1804.04235), with weights' residues and averages on the drive
+    at `nvme` if `host_mem` bytes of memory do not hold them; its own state is a number for each row and column of a
+    matrix and each element of a vector, which rests in memory. State: row_var and col_var, or variance, fp32; eps[0] is
+    by default float32's, also for a bf16 parameter, whose exact value is fp32. Parameters are contiguous.
+
+        opt = spillway.torch.Adafactor(model.parameters(), lr=1e-2, host_mem="4GiB", nvme="/mnt/nvme")
+        loss.backward(); opt.step(); opt.zero_grad()
+    """
+
+    _family = families.ADAFACTOR
+
+    def __init__(self, params: ParamsT, lr: float | Tensor = 1e-2, beta2_decay: float = -0.8,
+                 eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0, *,
+                 foreach: bool | None = None, maximize: bool = False, **offload: Unpack[OffloadArguments]) -> None:
+        defaults = _torch_defaults(torch.optim.Adafactor, lr=lr, beta2_decay=beta2_decay, eps=eps, d=d,
+                                   weight_decay=weight_decay, foreach=foreach, maximize=maximize)
+        super().__init__(params, defaults, offload)

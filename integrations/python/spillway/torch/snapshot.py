@@ -8,6 +8,7 @@ tensors are maps of that file, which goes when the last of them does.
 """
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
@@ -16,7 +17,6 @@ import torch
 from torch import Tensor
 
 from spillway.torch.engine import PIECE_ELEMENTS, RESIDUE, Engine, Slot
-from spillway.torch.tensors import like_parameter
 
 Snapshot = dict[Tensor, dict[str, Tensor]]
 _ALIGNMENT = 64  # of a plane in the file, so that every element type may start there
@@ -42,7 +42,7 @@ class _StateFile:
                 self._places.append((slot, key, self._bytes))
                 if not engine.is_scalar(key):
                     width = 2 if key == RESIDUE else 4
-                    self._bytes += -(-slot.parameter.numel() * width // _ALIGNMENT) * _ALIGNMENT
+                    self._bytes += -(-math.prod(engine.shape_of(slot, key)) * width // _ALIGNMENT) * _ALIGNMENT
         with tempfile.TemporaryFile(prefix="spillway-state-", dir=folder) as file:
             if self._bytes:
                 os.posix_fallocate(file.fileno(), 0, self._bytes)
@@ -57,8 +57,9 @@ class _StateFile:
             if self._engine.is_scalar(key):
                 continue
             width = 2 if key == RESIDUE else 4
-            for first in range(0, slot.parameter.numel(), PIECE_ELEMENTS):
-                piece = buffers[width][: min(PIECE_ELEMENTS, slot.parameter.numel() - first)]
+            count = math.prod(self._engine.shape_of(slot, key))
+            for first in range(0, count, PIECE_ELEMENTS):
+                piece = buffers[width][: min(PIECE_ELEMENTS, count - first)]
                 self._engine.read_piece(slot, key, first, piece)
                 _write_all(descriptor, piece.view(torch.uint8).numpy().data, place + first * width)
 
@@ -72,10 +73,10 @@ class _StateFile:
         if self._engine.is_scalar(key):
             return self._engine.read(slot, key)
         dtype = torch.int16 if key == RESIDUE else torch.float32
-        count = slot.parameter.numel()
+        count = math.prod(self._engine.shape_of(slot, key))
         flat = (torch.frombuffer(self._map, dtype=dtype, count=count, offset=place) if count
                 else torch.empty(0, dtype=dtype, device="cpu"))
-        return like_parameter(flat, slot.shape, slot.stride)
+        return self._engine.like_state(slot, key, flat)
 
 
 def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
@@ -96,10 +97,9 @@ def load(engine: Engine, snapshot: Snapshot) -> None:
                 engine.write(slot, key, value)
 
 
-def check_value(name: str, parameter: Tensor, key: str, value: object) -> None:
-    """Raises ValueError for a plane that does not belong to this parameter, before anything is loaded."""
+def check_value(name: str, shape: tuple[int, ...], key: str, value: object) -> None:
+    """Raises ValueError for state that has not the shape that it has here, before anything is loaded."""
     if not isinstance(value, Tensor):
         raise ValueError(f"state {key!r} of parameter {name} is {type(value).__name__}; needed is a tensor")
-    if value.shape != parameter.shape:
-        raise ValueError(f"state {key!r} of parameter {name} has shape {tuple(value.shape)}; needed is "
-                         f"{tuple(parameter.shape)}")
+    if tuple(value.shape) != tuple(shape):
+        raise ValueError(f"state {key!r} of parameter {name} has shape {tuple(value.shape)}; needed is {tuple(shape)}")
