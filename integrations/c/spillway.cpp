@@ -304,6 +304,33 @@ spillway_status spillway_write_average(spillway_optimizer* optimizer, uint32_t t
     });
 }
 
+spillway_status spillway_factors(const spillway_optimizer* optimizer, uint32_t tensor,
+                                 uint64_t* count) {
+    return with_handle(optimizer, [&](const spillway_optimizer& self) {
+        require(count, "count");
+        static_cast<void>(self.elements_of(tensor));
+        *count = self.core.factors(tensor);
+    });
+}
+
+spillway_status spillway_read_factors(spillway_optimizer* optimizer, uint32_t tensor,
+                                      uint64_t first, float* values, uint64_t count) {
+    return with_handle(optimizer, [&](spillway_optimizer& self) {
+        static_cast<void>(self.elements_of(tensor));
+        require_elements(values, count, "values");
+        self.core.read_factors(tensor, first, {values, count});
+    });
+}
+
+spillway_status spillway_write_factors(spillway_optimizer* optimizer, uint32_t tensor,
+                                       uint64_t first, const float* values, uint64_t count) {
+    return with_handle(optimizer, [&](spillway_optimizer& self) {
+        static_cast<void>(self.elements_of(tensor));
+        require_elements(values, count, "values");
+        self.core.write_factors(tensor, first, {values, count});
+    });
+}
+
 spillway_status spillway_read_residue(spillway_optimizer* optimizer, uint32_t tensor,
                                       uint64_t first, int16_t* values, uint64_t elements) {
     return with_handle(optimizer, [&](spillway_optimizer& self) {

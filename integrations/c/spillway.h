@@ -150,6 +150,16 @@ spillway_status spillway_read_average(spillway_optimizer* optimizer, uint32_t te
                                       uint64_t first, float* values, uint64_t elements);
 spillway_status spillway_write_average(spillway_optimizer* optimizer, uint32_t tensor,
                                        uint64_t first, const float* values, uint64_t elements);
+// Adafactor's numbers of a tensor, from number `first` on: of its last two dimensions one for each
+// row, of all such matrices, then one for each column; of a tensor of one dimension or none one for
+// each element. `count`: how many there are; 0 with another optimizer. Reading and writing them is
+// SPILLWAY_WRONG_ORDER with another optimizer. All added to version 1.
+spillway_status spillway_factors(const spillway_optimizer* optimizer, uint32_t tensor,
+                                 uint64_t* count);
+spillway_status spillway_read_factors(spillway_optimizer* optimizer, uint32_t tensor,
+                                      uint64_t first, float* values, uint64_t count);
+spillway_status spillway_write_factors(spillway_optimizer* optimizer, uint32_t tensor,
+                                       uint64_t first, const float* values, uint64_t count);
 spillway_status spillway_read_residue(spillway_optimizer* optimizer, uint32_t tensor,
                                       uint64_t first, int16_t* values, uint64_t elements);
 spillway_status spillway_write_residue(spillway_optimizer* optimizer, uint32_t tensor,

@@ -51,7 +51,10 @@ enum {
     SPILLWAY_LION = 4,
     SPILLWAY_RMSPROP = 5,
     SPILLWAY_LAMB = 6,  // this and LARS move a tensor by its norms: two passes
-    SPILLWAY_LARS = 7   // added to version 1
+    SPILLWAY_LARS = 7,  // added to version 1
+    // A number for each row and column of a matrix (cpu_optim/adafactor.h): three passes. Added to
+    // version 1
+    SPILLWAY_ADAFACTOR = 8
 };
 
 typedef int32_t spillway_nonfinite_rule;
@@ -78,8 +81,8 @@ enum {
 };
 
 // In which state is kept. What is not FP32 is lossy: values are rounded, stochastically where an
-// update needs it, by a hash of `rounding_seed`, tensor, element and step. Not with amsgrad
-// or centred.
+// update needs it, by a hash of `rounding_seed`, tensor, element and step. Not with amsgrad,
+// centred or Adafactor.
 typedef int32_t spillway_state_format;
 enum {
     SPILLWAY_STATE_FP32 = 0,  // exact
@@ -127,6 +130,10 @@ typedef struct spillway_group {
     double trust_coefficient;          // LARS
     double least_weight_norm;          // LAMB
     double most_weight_norm;           // LAMB; infinity: any
+    double beta2_decay;                // Adafactor; this and what follows: added to version 1
+    double epsilon1;                   // Adafactor: least root of the second moment
+    double epsilon2;                   // Adafactor: least root mean square of the weights
+    double clip_threshold;             // Adafactor: most root mean square of an update
 } spillway_group;
 
 typedef struct spillway_options {

@@ -79,7 +79,7 @@ TEST_CASE("an _init function refuses a size that cannot be and NULL, by name") {
 
 TEST_CASE("a kind of optimizer that does not exist is refused") {
     spillway_group group;
-    for (const spillway_optimizer_kind kind : {-1, SPILLWAY_LARS + 1, 1 << 30}) {
+    for (const spillway_optimizer_kind kind : {-1, SPILLWAY_ADAFACTOR + 1, 1 << 30}) {
         CHECK(spillway_group_init(&group, sizeof group, kind) == SPILLWAY_INVALID_ARGUMENT);
         CHECK_THAT(thread_error(), Contains("kind") && Contains(std::to_string(kind)));
     }
@@ -145,6 +145,45 @@ TEST_CASE("LAMB moves a tensor by its weights' norm, and callers without its bou
     CHECK(bias_after_step(offsetof(spillway_group, trust_coefficient), 0) == bias);
     for (const auto weight : bias_after_step(sizeof(spillway_group), 1))
         CHECK(weight == Approx(2 - 0.5 / std::sqrt(5.0)).epsilon(1e-5));
+}
+
+TEST_CASE("Adafactor starts with torch's defaults, and moves a tensor by its weights' size") {
+    COptimizerArguments arguments(SPILLWAY_ADAFACTOR);
+    auto& group = arguments.groups[0];
+    REQUIRE(spillway_group_init(&group, sizeof group, SPILLWAY_ADAFACTOR) == SPILLWAY_OK);
+    CHECK((group.learning_rate == 1e-2 && group.beta2_decay == -0.8 && group.weight_decay == 0));
+    CHECK((group.epsilon1 == std::ldexp(1.0, -23) && group.epsilon2 == 1e-3));
+    CHECK((group.clip_threshold == 1 && group.beta1 == 0 && group.most_weight_norm == 0));
+    group.learning_rate = 0.5;
+    COptimizer optimizer(arguments);
+    const std::vector<float> of_weight(c_rows * c_columns, 1.5f), of_bias(c_bias, 1.5f);
+    REQUIRE(optimizer.give(c_weight_tensor, of_weight) == SPILLWAY_OK);
+    REQUIRE(optimizer.give(c_bias_tensor, of_bias) == SPILLWAY_OK);
+    REQUIRE(optimizer.step() == SPILLWAY_OK);
+    // Weights of 1 and 2, an update of 1: by half of their own size.
+    CHECK(std::ranges::all_of(arguments.weight, [](float w) { return w == Approx(0.5); }));
+    CHECK(std::ranges::all_of(arguments.bias, [](float w) { return w == Approx(1); }));
+    std::uint64_t count = 0;
+    REQUIRE(spillway_factors(optimizer.get(), c_weight_tensor, &count) == SPILLWAY_OK);
+    CHECK(count == c_rows + c_columns);
+    REQUIRE(spillway_factors(optimizer.get(), c_bias_tensor, &count) == SPILLWAY_OK);
+    CHECK(count == c_bias);
+    std::vector<float> factors(c_rows + c_columns);
+    REQUIRE(spillway_read_factors(optimizer.get(), c_weight_tensor, 0, factors.data(),
+                                  factors.size()) == SPILLWAY_OK);
+    CHECK(std::ranges::all_of(factors, [](float factor) { return factor == 2.25f; }));
+    factors[0] = 7;
+    REQUIRE(spillway_write_factors(optimizer.get(), c_weight_tensor, 12, factors.data(), 1) ==
+            SPILLWAY_OK);
+    REQUIRE(spillway_read_factors(optimizer.get(), c_weight_tensor, 12, factors.data() + 1, 1) ==
+            SPILLWAY_OK);
+    CHECK(factors[1] == 7);
+    CHECK(spillway_read_factors(optimizer.get(), c_weight_tensor, 12, factors.data(), 2) ==
+          SPILLWAY_INVALID_ARGUMENT);
+    arguments.options.state = SPILLWAY_STATE_BF16;
+    spillway_optimizer* refused = nullptr;
+    CHECK(arguments.create(&refused) == SPILLWAY_INVALID_ARGUMENT);
+    CHECK_THAT(thread_error(), Contains("Adafactor") && Contains("bf16"));
 }
 
 TEST_CASE("optimizers of the two families do not mix, and both go with lossy state") {

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -20,7 +22,7 @@ namespace {
 // before could not tell whether they have it.
 static_assert(sizeof(spillway_parameter) == 48 && sizeof(spillway_options) == 96);
 static_assert(sizeof(spillway_step_rule) == 32 && sizeof(spillway_step_report) == 40);
-static_assert(sizeof(spillway_group) == 144 && sizeof(spillway_statistics) == 96);
+static_assert(sizeof(spillway_group) == 176 && sizeof(spillway_statistics) == 96);
 
 /// The `value`-th of `known`.
 template <class T, std::size_t count>
@@ -148,9 +150,9 @@ offload::HyperGroups groups_of(const spillway_group* groups, std::uint64_t count
         const auto group = read_element(groups, i, groups->struct_bytes, spillway_group{}, name);
         all.push_back(group_of(&group, name.c_str()));
     }
-    return std::holds_alternative<cpu_optim::HyperParameters>(all.front())
-               ? one_family<cpu_optim::HyperParameters>(all)
-               : one_family<cpu_optim::LayerwiseHyperParameters>(all);
+    return std::visit(
+        [&](const auto& first) { return one_family<std::decay_t<decltype(first)>>(all); },
+        all.front());
 }
 
 /// Folders by commas, as everywhere.

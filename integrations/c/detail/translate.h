@@ -24,8 +24,9 @@ namespace spillway::c_face {
 
 [[nodiscard]] std::vector<offload::Parameter> parameters_of(const spillway_parameter* parameters,
                                                             std::uint64_t count);
-/// Of an optimizer of either family.
-using AnyHyper = std::variant<cpu_optim::HyperParameters, cpu_optim::LayerwiseHyperParameters>;
+/// Of an optimizer of any family.
+using AnyHyper = std::variant<cpu_optim::HyperParameters, cpu_optim::LayerwiseHyperParameters,
+                              cpu_optim::AdafactorHyperParameters>;
 [[nodiscard]] AnyHyper group_of(const spillway_group* group, const char* name);
 [[nodiscard]] offload::HyperGroups groups_of(const spillway_group* groups, std::uint64_t count);
 [[nodiscard]] offload::TensorOptimizerOptions options_of(const spillway_options* options);

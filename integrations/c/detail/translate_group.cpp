@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -24,7 +26,7 @@ struct GroupField {
     std::variant<double spillway_group::*, std::int32_t spillway_group::*> member;
 };
 
-constexpr std::array<GroupField, 18> group_fields{{
+constexpr std::array<GroupField, 22> group_fields{{
     {"learning_rate", &spillway_group::learning_rate},
     {"weight_decay", &spillway_group::weight_decay},
     {"amsgrad", &spillway_group::amsgrad},
@@ -43,6 +45,10 @@ constexpr std::array<GroupField, 18> group_fields{{
     {"trust_coefficient", &spillway_group::trust_coefficient},
     {"least_weight_norm", &spillway_group::least_weight_norm},
     {"most_weight_norm", &spillway_group::most_weight_norm},
+    {"beta2_decay", &spillway_group::beta2_decay},
+    {"epsilon1", &spillway_group::epsilon1},
+    {"epsilon2", &spillway_group::epsilon2},
+    {"clip_threshold", &spillway_group::clip_threshold},
 }};
 
 /// `Member`: double or std::int32_t, as the field of that name is.
@@ -64,6 +70,10 @@ struct ToC {
     void operator()(std::string_view name, double value) const {
         field<double>(group, name) = value;
     }
+    /// As a number, what it is without one.
+    void operator()(std::string_view name, const std::optional<double>& value) const {
+        field<double>(group, name) = value.value_or(cpu_optim::adafactor_default_epsilon1);
+    }
     template <class Choice>
     void operator()(std::string_view name, Choice value) const {
         field<std::int32_t>(group, name) = static_cast<std::int32_t>(value);
@@ -79,6 +89,9 @@ struct FromC {
     void operator()(std::string_view name, double& value) const {
         value = take<double>(group, name);
     }
+    void operator()(std::string_view name, std::optional<double>& value) const {
+        value = take<double>(group, name);
+    }
     template <class Choice>
     void operator()(std::string_view name, Choice& value) const {
         const auto given = take<std::int32_t>(group, name);
@@ -89,9 +102,13 @@ struct FromC {
 
 template <class Each>
 void for_each_field_of(AnyHyper& hyper, const Each& each) {
+    const auto each_of = [&](auto& kind) { integrations::for_each_field(kind, each); };
     std::visit(
         [&](auto& family) {
-            std::visit([&](auto& kind) { integrations::for_each_field(kind, each); }, family);
+            if constexpr (std::is_same_v<decltype(family), cpu_optim::AdafactorHyperParameters&>)
+                each_of(family);
+            else
+                std::visit(each_of, family);
         },
         hyper);
 }
@@ -123,9 +140,11 @@ AnyHyper defaults_of(spillway_optimizer_kind kind, const char* name) {
             return Layerwise(cpu_optim::LambHyperParameters{});
         case SPILLWAY_LARS:
             return Layerwise(cpu_optim::LarsHyperParameters{});
+        case SPILLWAY_ADAFACTOR:
+            return cpu_optim::AdafactorHyperParameters{};
         default:
             throw std::invalid_argument(
-                fmt::format("{} is {}; known are 0 to {}", name, kind, SPILLWAY_LARS));
+                fmt::format("{} is {}; known are 0 to {}", name, kind, SPILLWAY_ADAFACTOR));
     }
 }
 
