@@ -181,6 +181,7 @@ Raises:
             }
             result["drives"] = drives;
             result["commit_bytes"] = found.commit_bytes;
+            result["relocated_bytes"] = found.relocated_bytes;
             result["host_bytes"] = found.host_bytes;
             result["state_bytes"] = found.state_bytes;
             result["resident_state_bytes"] = found.resident_state_bytes;
@@ -193,7 +194,8 @@ Raises:
         },
         nb::sig("def statistics(self) -> dict[str, int | float]"),
         "Since construction, in bytes and seconds: nvme_read_bytes, nvme_written_bytes (without "
-        "commit_bytes), commit_bytes, host_bytes (allocated), state_bytes (at rest, on both "
+        "commit_bytes), commit_bytes, relocated_bytes (moved at the start, since the "
+        "drives were others), host_bytes (allocated), state_bytes (at rest, on both "
         "tiers), "
         "resident_state_bytes (of these, in host memory), update_busy_s (arithmetic), "
         "update_wall_s, and of that waiting stall_nvme_read_s, stall_nvme_write_s and, in streamed "

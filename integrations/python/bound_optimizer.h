@@ -107,6 +107,9 @@ class BoundOptimizer {
 
     void check_process() const;
     void check_tensor(offload::TensorId tensor) const;
+    template <typename Call>
+    void move_floats(offload::TensorId tensor, std::uint64_t first, nanobind::handle values,
+                     ArrayAccess access, const Call& call);
     [[nodiscard]] HostArray gradient_array(offload::TensorId tensor, nanobind::handle array) const;
     void keep_gradient(offload::TensorId tensor, HostArray array);
     [[nodiscard]] std::vector<offload::Parameter> take_parameters(nanobind::iterable parameters);

@@ -54,22 +54,31 @@ void BoundOptimizer::set_steps(TensorId tensor, std::uint64_t steps) {
     when_idle([&](auto& optimizer) { optimizer.set_steps(tensor, steps); });
 }
 
+/// call(optimizer, first, values) piece by piece.
+template <typename Call>
+void BoundOptimizer::move_floats(TensorId tensor, std::uint64_t first, nb::handle values,
+                                 ArrayAccess access, const Call& call) {
+    check_tensor(tensor);
+    const auto array = plane_array(values, access, ElementType::fp32);
+    in_pieces(parameters_[tensor].elements, first, floats(array), [&](std::uint64_t at, auto part) {
+        when_idle([&](auto& optimizer) { call(optimizer, at, part); });
+    });
+}
+
 void BoundOptimizer::read_state(TensorId tensor, std::size_t plane, std::uint64_t first,
                                 nb::handle out) {
-    check_tensor(tensor);
-    const auto array = plane_array(out, ArrayAccess::write, ElementType::fp32);
-    in_pieces(parameters_[tensor].elements, first, floats(array), [&](std::uint64_t at, auto part) {
-        when_idle([&](auto& optimizer) { optimizer.read_state(tensor, plane, at, part); });
-    });
+    move_floats(tensor, first, out, ArrayAccess::write,
+                [&](auto& optimizer, std::uint64_t at, auto part) {
+                    optimizer.read_state(tensor, plane, at, part);
+                });
 }
 
 void BoundOptimizer::write_state(TensorId tensor, std::size_t plane, std::uint64_t first,
                                  nb::handle values) {
-    check_tensor(tensor);
-    const auto array = plane_array(values, ArrayAccess::read, ElementType::fp32);
-    in_pieces(parameters_[tensor].elements, first, floats(array), [&](std::uint64_t at, auto part) {
-        when_idle([&](auto& optimizer) { optimizer.write_state(tensor, plane, at, part); });
-    });
+    move_floats(tensor, first, values, ArrayAccess::read,
+                [&](auto& optimizer, std::uint64_t at, auto part) {
+                    optimizer.write_state(tensor, plane, at, part);
+                });
 }
 
 std::span<float> BoundOptimizer::state_view(TensorId tensor, std::size_t plane) {
@@ -95,27 +104,24 @@ void BoundOptimizer::write_factors(TensorId tensor, std::uint64_t first, nb::han
 }
 
 void BoundOptimizer::read_masters(TensorId tensor, std::uint64_t first, nb::handle out) {
-    check_tensor(tensor);
-    const auto array = plane_array(out, ArrayAccess::write, ElementType::fp32);
-    in_pieces(parameters_[tensor].elements, first, floats(array), [&](std::uint64_t at, auto part) {
-        when_idle([&](auto& optimizer) { optimizer.read_masters(tensor, at, part); });
-    });
+    move_floats(tensor, first, out, ArrayAccess::write,
+                [&](auto& optimizer, std::uint64_t at, auto part) {
+                    optimizer.read_masters(tensor, at, part);
+                });
 }
 
 void BoundOptimizer::read_average(TensorId tensor, std::uint64_t first, nb::handle out) {
-    check_tensor(tensor);
-    const auto array = plane_array(out, ArrayAccess::write, ElementType::fp32);
-    in_pieces(parameters_[tensor].elements, first, floats(array), [&](std::uint64_t at, auto part) {
-        when_idle([&](auto& optimizer) { optimizer.read_average(tensor, at, part); });
-    });
+    move_floats(tensor, first, out, ArrayAccess::write,
+                [&](auto& optimizer, std::uint64_t at, auto part) {
+                    optimizer.read_average(tensor, at, part);
+                });
 }
 
 void BoundOptimizer::write_average(TensorId tensor, std::uint64_t first, nb::handle values) {
-    check_tensor(tensor);
-    const auto array = plane_array(values, ArrayAccess::read, ElementType::fp32);
-    in_pieces(parameters_[tensor].elements, first, floats(array), [&](std::uint64_t at, auto part) {
-        when_idle([&](auto& optimizer) { optimizer.write_average(tensor, at, part); });
-    });
+    move_floats(tensor, first, values, ArrayAccess::read,
+                [&](auto& optimizer, std::uint64_t at, auto part) {
+                    optimizer.write_average(tensor, at, part);
+                });
 }
 
 void BoundOptimizer::reset_residue(TensorId tensor) {

@@ -177,6 +177,7 @@ class Commits(Case):
             optimizer.commit(iteration=2, client_state="data position 17 \N{GREEK SMALL LETTER MU}")
             step(optimizer, gradients[3])  # lost
             self.assertGreater(optimizer.statistics()["commit_bytes"], 0)
+            self.assertEqual(optimizer.statistics()["relocated_bytes"], 0)
             del optimizer
             again = [numpy.zeros_like(w) for w in weights]
             optimizer = make(again, out=f"{folder}/run", client_settings='{"model": "small"}')
