@@ -48,7 +48,7 @@ whole_runs+="|a drive that fails them costs"
 whole_runs+="|placement|power cut|budget|forty million|room is judged|one hash whatever|resumed in other memory"
 # What one thread does after another, or what the file system does: nothing in it could race. Or work that several of
 # oneTBB's threads share, whose hand-over ThreadSanitizer does not see.
-one_thread="storage_place|storage_tuner|storage_bench|ten thousand|the first failure|extent map|commit log|lossy_tensor"
+one_thread="adafactor|storage_place|storage_tuner|storage_bench|ten thousand|the first failure|extent map|commit log|lossy_tensor"
 one_thread+="|client average|damage|dead runs|known again|keeps the first format|does not go on|never committed|where they live"
 one_thread+="|run moves to the drives|layerwise: client|layerwise: training has|layerwise: training with"
 declare -A left_out=([asan]="$whole_runs" [tsan]="$whole_runs|$one_thread")

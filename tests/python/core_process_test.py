@@ -328,7 +328,8 @@ class Forks(Case):
             "wait_for": (0,), "wait": (), "recover": (), "commit": (), "steps": (0,), "set_steps": (0, 1),
             "read_state": (0, 0, 0, array), "write_state": (0, 0, 0, array), "state_view": (0, 0),
             "read_masters": (0, 0, array), "reset_residue": (0,), "read_residue": (0, 0, array.view("int16")[:1000]),
-            "write_residue": (0, 0, array.view("int16")[:1000]), "statistics": (),
+            "write_residue": (0, 0, array.view("int16")[:1000]), "statistics": (), "read_average": (0, 0, array),
+            "write_average": (0, 0, array), "factors": (0,), "read_factors": (0, 0, array), "write_factors": (0, 0, array),
         }
         optimizer = make([values(1, 1000)])
         public = {name for name in dir(optimizer) if not name.startswith("_")} - {"check_room"}  # of no object
